@@ -44,7 +44,7 @@ def resume_from():
     The nodes of the job have verified it. A prefix in S3 is a string such as s3://bucket/prefix.
     """
     path = os.environ.get("GREYLAG_RESUME_FROM")
-    return _place(path) if path else None
+    return _location(path) if path else None
 
 
 def resume_step():
@@ -59,7 +59,7 @@ def begin():
     """
     if not os.environ.get("GREYLAG_CHECKPOINT_DIR"):
         raise NoCheckpointDir("submit the program in a job with --checkpoint=FOLDER")
-    return _place(_gctl("checkpoint", "begin").rstrip("\n"))
+    return _location(_gctl("checkpoint", "begin").rstrip("\n"))
 
 
 def commit(path, step=None, hashes=True):
@@ -125,7 +125,7 @@ class Committer:
             raise error
 
 
-def _place(text):
+def _location(text):
     return text if text.startswith("s3://") else pathlib.Path(text)
 
 

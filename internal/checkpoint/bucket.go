@@ -16,6 +16,7 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -30,8 +31,8 @@ type bucket struct {
 // CredentialsVariable is the environment variable with the path of a file of S3 credentials.
 const CredentialsVariable = "AWS_SHARED_CREDENTIALS_FILE"
 
-// S3Variables are the environment variables from which Open takes the server and the credentials of a bucket, as other
-// S3 clients do. Credentials of the host are never used.
+// S3Variables are the environment variables from which Open takes the server and the credentials of a bucket: those
+// of the AWS CLI, except the file of certificates. Credentials of the host are never used.
 var S3Variables = []string{
 	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", CredentialsVariable, "AWS_PROFILE", "HOME",
 	"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "SSL_CERT_FILE",
@@ -39,19 +40,19 @@ var S3Variables = []string{
 }
 
 // ErrNoCredentials means that the environment has no credentials for S3.
-var ErrNoCredentials = errors.New("no S3 credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SHARED_CREDENTIALS_FILE")
+var ErrNoCredentials = errors.New("no S3 credentials: submit with --secret=aws-credentials (gctl secret set aws-credentials <FILE), or export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 
 const defaultEndpoint = "https://s3.amazonaws.com"
 
 func openBucket(dir string) (Store, error) {
 	name, prefix := cluster.SplitS3(dir)
-	text := firstOf("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+	variable, text := firstOf("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 	if text == "" {
 		text = defaultEndpoint
 	}
 	endpoint, err := url.Parse(text)
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && endpoint.Scheme != "http" {
-		return nil, fmt.Errorf("AWS_ENDPOINT_URL %q: want https://HOST or http://HOST", text)
+		return nil, fmt.Errorf("%s %q: want https://HOST[:PORT] or http://HOST[:PORT]", variable, text)
 	}
 	// A file that is named is the only one: others of the user may be unreadable here.
 	file := &credentials.FileAWSCredentials{Filename: os.Getenv(CredentialsVariable)}
@@ -59,23 +60,22 @@ func openBucket(dir string) (Store, error) {
 	if v, err := from.GetWithContext(nil); err != nil || v.AccessKeyID == "" {
 		return nil, ErrNoCredentials
 	}
-	client, err := minio.NewCore(endpoint.Host, &minio.Options{
-		Creds: from, Secure: endpoint.Scheme == "https", Region: firstOf("AWS_REGION", "AWS_DEFAULT_REGION"),
-	})
+	_, region := firstOf("AWS_REGION", "AWS_DEFAULT_REGION")
+	client, err := minio.NewCore(endpoint.Host, &minio.Options{Creds: from, Secure: endpoint.Scheme == "https", Region: region})
 	if err != nil {
 		return nil, fmt.Errorf("S3: %w", err)
 	}
 	return &bucket{client, name, prefix + "/"}, nil
 }
 
-// firstOf returns the value of the first of some environment variables that is set; "" if none is.
-func firstOf(names ...string) string {
+// firstOf returns the first of some environment variables that is set, and its value; "" if all are unset.
+func firstOf(names ...string) (name, value string) {
 	for _, name := range names {
 		if v := os.Getenv(name); v != "" {
-			return v
+			return name, v
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // Close does nothing: a bucket holds no resources.
@@ -134,17 +134,28 @@ func (b *bucket) write(ctx context.Context, name string, text []byte) error {
 	return b.explain(name, err)
 }
 
+// credentialsErrors are the codes of S3 for credentials that a user can renew.
+var credentialsErrors = []string{minio.AccessDenied, minio.InvalidAccessKeyID, minio.SignatureDoesNotMatch, "ExpiredToken", "InvalidToken"}
+
 // explain returns the error of a request for an object. A missing bucket and refused credentials say nothing about
 // the checkpoint.
 func (b *bucket) explain(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	switch code := minio.ToErrorResponse(err).Code; code {
-	case minio.NoSuchKey:
+	code := minio.ToErrorResponse(err).Code
+	switch {
+	case code == minio.NoSuchKey:
 		return fmt.Errorf("%s: %w", name, fs.ErrNotExist)
-	case minio.InvalidRange:
+	case code == minio.InvalidRange:
 		return fmt.Errorf("%s: %w", name, io.ErrUnexpectedEOF)
 	}
-	return fmt.Errorf("bucket %s: %s: %w", b.name, name, err)
+	err = fmt.Errorf("s3://%s/%s%s: %w", b.name, b.prefix, name, err)
+	switch {
+	case slices.Contains(credentialsErrors, code):
+		return hint.New(err, "renew the credentials: gctl secret set aws-credentials <FILE")
+	case code == minio.NotImplemented:
+		return hint.New(err, "the S3 server has to support conditional writes (If-None-Match)")
+	}
+	return err
 }

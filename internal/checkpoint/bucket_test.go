@@ -132,7 +132,7 @@ func TestS3WithoutCredentials(t *testing.T) {
 		t.Errorf("%v, want %v", err, ErrNoCredentials)
 	}
 	t.Setenv("AWS_ENDPOINT_URL", "store.example")
-	if _, err := Open("s3://lab/c"); err == nil || !strings.Contains(err.Error(), "want https://HOST") {
+	if _, err := Open("s3://lab/c"); err == nil || !strings.Contains(err.Error(), "AWS_ENDPOINT_URL \"store.example\": want https://HOST") {
 		t.Errorf("an endpoint without a scheme: %v", err)
 	}
 }

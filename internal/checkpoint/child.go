@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+
+	"github.com/greylag/greylag/internal/hint"
 )
 
 // Preparation is what a node does with the checkpoints of a job before it starts a task of it.
@@ -122,6 +124,9 @@ func ChildMain(ctx context.Context, in io.Reader, out io.Writer) int {
 			o.Damage = d.Text
 		} else if err != nil {
 			o.Error = err.Error()
+			if advice := hint.Of(err); advice != "" {
+				o.Error += "; " + advice
+			}
 		}
 	}
 	if json.NewEncoder(out).Encode(o) != nil {

@@ -199,7 +199,7 @@ func (s *JobSpec) checkCheckpointDir(fault func(string, ...any)) {
 	}
 }
 
-// s3Scheme begins the place of a checkpoint in an S3 bucket: s3://BUCKET/PREFIX.
+// s3Scheme begins the URI of a checkpoint in an S3 bucket: s3://BUCKET/PREFIX.
 const s3Scheme = "s3://"
 
 // InS3 reports whether a checkpoint directory is a prefix of an S3 bucket.
@@ -211,7 +211,7 @@ func SplitS3(dir string) (bucket, prefix string) {
 	return bucket, prefix
 }
 
-// checkS3 returns an error for a place that no bucket has.
+// checkS3 returns an error for an invalid S3 URI.
 func checkS3(dir string) error {
 	bucket, prefix := SplitS3(dir)
 	odd := strings.ContainsFunc(bucket, func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789.-", r) })

@@ -75,7 +75,7 @@ func (p *Policy) checkCheckpointStores(fault faultReporter) {
 	for i, s := range p.CheckpointStores {
 		at := fmt.Sprintf("checkpoint_store[%d]", i)
 		if len(s.Path) > maxCheckpointDir || InS3(s.Path) && checkS3(s.Path+"/any") != nil || !InS3(s.Path) && (!path.IsAbs(s.Path) || path.Clean(s.Path) != s.Path) {
-			fault(at+".path", "%q is neither an absolute path nor s3://BUCKET, of at most %d bytes without .. and a slash at its end", Sanitize(s.Path, 256), maxCheckpointDir)
+			fault(at+".path", "%q: want an absolute path or s3://BUCKET[/PREFIX], at most %d bytes, without . or .. and without a final slash", Sanitize(s.Path, 256), maxCheckpointDir)
 		}
 		if seen[s.Path] {
 			fault(at+".path", "checkpoint store %s is listed twice", s.Path)
