@@ -244,6 +244,18 @@ func describePlan(c *command.CommitPlan, r command.Result, s State) Description 
 	for _, e := range c.Plan.Evictions {
 		words = append(words, fmt.Sprintf("preempt %s for %s", ref(e.Job), ref(e.For)))
 	}
+	for i := range c.Plan.TakeBacks {
+		b := &c.Plan.TakeBacks[i]
+		words = append(words, fmt.Sprintf("take %s back from %s for %s", hostlist.Compress(b.Nodes), ref(b.Job), ref(b.For)))
+	}
+	for i := range c.Plan.Grants {
+		g := &c.Plan.Grants[i]
+		names := make([]string, len(g.Nodes))
+		for n := range g.Nodes {
+			names[n] = g.Nodes[n].Node
+		}
+		words = append(words, fmt.Sprintf("give %s to %s", hostlist.Compress(names), ref(g.Job)))
+	}
 	if len(words) == 0 {
 		return Description{}
 	}

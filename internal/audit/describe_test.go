@@ -97,6 +97,9 @@ var descriptions = []struct {
 	{&command.CommitPlan{Plan: cluster.Plan{
 		Verdicts: []cluster.Verdict{{Job: 11, Broken: "node lost"}, {Job: 12}}, Evictions: []cluster.Preemption{{Job: 10, For: 11}},
 	}}, &command.Committed{Started: []cluster.JobID{10, 99}}, "plan: start 7_3 (attempt 2) on n[1-2]; promise of 11 broken: node lost; preempt 7_3 for 11"},
+	{&command.CommitPlan{Plan: cluster.Plan{
+		TakeBacks: []cluster.TakeBack{{Job: 10, Nodes: []string{"n2", "n1"}, For: 11}}, Grants: []cluster.NodeGrant{{Job: 11, Nodes: []cluster.NodeAllocation{{Node: "n4"}}}},
+	}}, &command.Committed{}, "plan: take n[1-2] back from 7_3 for 11; give n4 to 11"},
 	{&command.CommitPlan{}, &command.Committed{}, ""},
 	{&command.CommitPlan{}, refusal, ""},
 	{&command.Tick{}, &command.Done{}, ""},

@@ -81,6 +81,7 @@ func logChanges(log *slog.Logger, traceID func(cluster.JobID) string, changes []
 const (
 	jobSubmitted = "job submitted"
 	jobStarted   = "job started"
+	jobResized   = "job resized"
 	jobRequeued  = "job requeued"
 	jobEnded     = "job ended"
 )
@@ -100,6 +101,9 @@ func jobEvents(before, now *cluster.Job) (events []string) {
 	}
 	if now.Attempt > before.Attempt && now.State != cluster.Pending {
 		events = append(events, jobStarted)
+	}
+	if now.Attempt == before.Attempt && now.Members != nil && before.Members != nil && now.Members.Epoch != before.Members.Epoch {
+		events = append(events, jobResized)
 	}
 	if now.State.Final() && !before.State.Final() {
 		events = append(events, jobEnded)

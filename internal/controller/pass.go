@@ -68,6 +68,9 @@ func matters(c *state.Change) bool {
 	if c.Old.Spec != c.New.Spec || c.Old.State.HasAllocation() != c.New.State.HasAllocation() || c.New.State.Final() {
 		return true
 	}
+	if c.New.Members != nil && (c.Old.Members != c.New.Members || c.Old.State != c.New.State) { // an elastic job that may grow
+		return true
+	}
 	// A verdict of a pending job alone does not matter.
 	return c.New.State == cluster.Pending &&
 		(c.Old.Hold != c.New.Hold || c.Old.Eligible != c.New.Eligible || c.New.Reason == cluster.ReasonNone)
@@ -81,7 +84,7 @@ func frees(c *state.Change) bool {
 	case c.Old == nil:
 		return false
 	}
-	return c.Old.State.HasAllocation() && !c.New.State.HasAllocation()
+	return c.Old.State.HasAllocation() && (!c.New.State.HasAllocation() || c.Old.Alloc != c.New.Alloc)
 }
 
 // pass runs the scheduling of one term.
@@ -179,7 +182,7 @@ func (p *pass) ration(plan *cluster.Plan) (more bool) {
 
 // commit proposes a plan in parts, the starts first.
 func (p *pass) commit(plan *cluster.Plan) error {
-	for len(plan.Starts)+len(plan.Evictions)+len(plan.Verdicts) > 0 {
+	for !plan.Empty() {
 		piece := cut(plan)
 		result, _, err := p.Propose(p.ctx, &command.CommitPlan{Plan: piece})
 		if err != nil {
@@ -189,7 +192,7 @@ func (p *pass) commit(plan *cluster.Plan) error {
 		case *command.Committed:
 			p.cfg.Observer.Started(len(r.Started), len(r.Stale))
 			for _, s := range r.Stale {
-				p.log.Debug("start no longer fits", "job", s.Job, "why", s.Why)
+				p.log.Debug("decision no longer fits", "job", s.Job, "why", s.Why)
 			}
 		case *command.Refusal:
 			return r
@@ -213,6 +216,8 @@ func cut(plan *cluster.Plan) cluster.Plan {
 		return piece
 	}
 	piece.Evictions, plan.Evictions = plan.Evictions, nil
+	piece.TakeBacks, plan.TakeBacks = plan.TakeBacks, nil
+	piece.Grants, plan.Grants = plan.Grants, nil
 	n = 0
 	for n < len(plan.Verdicts) && n < chunkVerdicts && bytes < chunkBytes {
 		bytes += 32 + len(plan.Verdicts[n].Detail)

@@ -220,7 +220,7 @@ func (v *Virtual) Pass() (schedule.Decision, *command.Committed, error) {
 	if d.Stats.Full {
 		v.replanned++
 	}
-	if len(d.Plan.Starts)+len(d.Plan.Evictions)+len(d.Plan.Verdicts) == 0 {
+	if d.Plan.Empty() {
 		return d, &command.Committed{}, nil
 	}
 	r, err := v.Apply(&command.CommitPlan{Plan: d.Plan})

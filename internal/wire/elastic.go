@@ -25,7 +25,7 @@ func writeMembers(j *cluster.Job) *greylagv1.JobMembers {
 		m := &j.Members.List[rank]
 		_, is := slices.BinarySearch(extra, rank)
 		p.List = append(p.List, &greylagv1.JobMember{
-			Node: j.Alloc.Nodes[rank].Node, Number: m.Number, Extra: is || !m.Stays(), Joins: m.Stays() && m.Since == 0, Leaves: Timestamp(m.Leaves), Why: m.Why,
+			Node: j.Alloc.Nodes[rank].Node, Number: m.Number, Extra: is || !m.Stays(), Joins: m.Stays() && m.Since == 0, Leaves: Timestamp(m.Leaves), Why: m.Why, Joined: Timestamp(m.Joined),
 		})
 	}
 	return p

@@ -53,6 +53,11 @@ type Plan struct {
 	Grants    []NodeGrant
 }
 
+// Empty reports whether the plan changes nothing.
+func (p *Plan) Empty() bool {
+	return len(p.Starts)+len(p.Evictions)+len(p.TakeBacks)+len(p.Grants)+len(p.Verdicts) == 0
+}
+
 // PlannedStart starts one job now on a placement.
 type PlannedStart struct {
 	Job       JobID

@@ -133,10 +133,14 @@ func gpus(jobs []*greylagv1.Job) error {
 		if job.Ended != nil {
 			end = job.Ended.AsTime()
 		}
-		for _, node := range job.Nodes {
+		for rank, node := range job.Nodes {
+			begin := job.Started
+			if members := job.GetMembers().GetList(); len(members) > 0 { // of an elastic job
+				begin = members[rank].Joined
+			}
 			for _, gpu := range node.Gpus {
 				key := fmt.Sprintf("%s/%d", node.Node, gpu)
-				use[key] = append(use[key], interval{job.Started.AsTime(), end, job.Ref})
+				use[key] = append(use[key], interval{begin.AsTime(), end, job.Ref})
 			}
 		}
 	}

@@ -23,6 +23,7 @@ type elasticJSON struct {
 type memberJSON struct {
 	Node   string     `json:"node"`
 	Number int32      `json:"number"`
+	Joined *time.Time `json:"joined,omitempty"`
 	Extra  bool       `json:"extra,omitempty"`
 	Joins  bool       `json:"joins,omitempty"`
 	Leaves *time.Time `json:"leaves,omitempty"`
@@ -38,7 +39,7 @@ func writeElastic(j *greylagv1.Job) *elasticJSON {
 	if m := j.Members; m != nil {
 		out.Version, out.Resized = m.Version, Stamp(TimeOf(m.Resized))
 		for _, x := range m.List {
-			out.Members = append(out.Members, memberJSON{x.Node, x.Number, x.Extra, x.Joins, Stamp(TimeOf(x.Leaves)), x.Why})
+			out.Members = append(out.Members, memberJSON{x.Node, x.Number, Stamp(TimeOf(x.Joined)), x.Extra, x.Joins, Stamp(TimeOf(x.Leaves)), x.Why})
 		}
 	}
 	return out

@@ -1630,6 +1630,7 @@ type JobMember struct {
 	Joins         bool                   `protobuf:"varint,4,opt,name=joins,proto3" json:"joins,omitempty"`   // the members file does not name it yet: its task has not started
 	Leaves        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=leaves,proto3" json:"leaves,omitempty"`  // when its tasks get SIGTERM; absent: it stays
 	Why           string                 `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`        // it leaves
+	Joined        *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=joined,proto3" json:"joined,omitempty"`  // when it was granted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1704,6 +1705,13 @@ func (x *JobMember) GetWhy() string {
 		return x.Why
 	}
 	return ""
+}
+
+func (x *JobMember) GetJoined() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Joined
+	}
+	return nil
 }
 
 // CheckpointSignal asks the program of a job to write a checkpoint.
@@ -7490,14 +7498,15 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"JobMembers\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x124\n" +
 	"\aresized\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\aresized\x12)\n" +
-	"\x04list\x18\x03 \x03(\v2\x15.greylag.v1.JobMemberR\x04list\"\xa9\x01\n" +
+	"\x04list\x18\x03 \x03(\v2\x15.greylag.v1.JobMemberR\x04list\"\xdd\x01\n" +
 	"\tJobMember\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x14\n" +
 	"\x05extra\x18\x03 \x01(\bR\x05extra\x12\x14\n" +
 	"\x05joins\x18\x04 \x01(\bR\x05joins\x122\n" +
 	"\x06leaves\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06leaves\x12\x10\n" +
-	"\x03why\x18\x06 \x01(\tR\x03why\"\xad\x01\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\x122\n" +
+	"\x06joined\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06joined\"\xad\x01\n" +
 	"\x10CheckpointSignal\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x121\n" +
 	"\x06before\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06before\x12\x1d\n" +
@@ -8382,163 +8391,164 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	91,  // 11: greylag.v1.JobMembers.resized:type_name -> google.protobuf.Timestamp
 	18,  // 12: greylag.v1.JobMembers.list:type_name -> greylag.v1.JobMember
 	91,  // 13: greylag.v1.JobMember.leaves:type_name -> google.protobuf.Timestamp
-	90,  // 14: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
-	90,  // 15: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
-	4,   // 16: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	90,  // 17: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
-	24,  // 18: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
-	5,   // 19: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
-	23,  // 20: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
-	6,   // 21: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
-	0,   // 22: greylag.v1.Job.state:type_name -> greylag.v1.JobState
-	1,   // 23: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
-	22,  // 24: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	90,  // 25: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	91,  // 26: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	91,  // 27: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	91,  // 28: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	91,  // 29: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	91,  // 30: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	32,  // 31: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	25,  // 32: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	33,  // 33: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	3,   // 34: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	91,  // 35: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	91,  // 36: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	91,  // 37: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	29,  // 38: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	72,  // 39: greylag.v1.Job.steps:type_name -> greylag.v1.Step
-	2,   // 40: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
-	21,  // 41: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
-	31,  // 42: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
-	20,  // 43: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
-	19,  // 44: greylag.v1.Job.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	90,  // 45: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
-	16,  // 46: greylag.v1.Job.elastic:type_name -> greylag.v1.Elastic
-	17,  // 47: greylag.v1.Job.members:type_name -> greylag.v1.JobMembers
-	30,  // 48: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
-	27,  // 49: greylag.v1.Job.last_attempt:type_name -> greylag.v1.LastAttempt
-	91,  // 50: greylag.v1.Job.warning_at:type_name -> google.protobuf.Timestamp
-	28,  // 51: greylag.v1.Job.idle_gpus:type_name -> greylag.v1.IdleGPUs
-	0,   // 52: greylag.v1.LastAttempt.outcome:type_name -> greylag.v1.JobState
-	91,  // 53: greylag.v1.LastAttempt.ended:type_name -> google.protobuf.Timestamp
-	91,  // 54: greylag.v1.IdleGPUs.at:type_name -> google.protobuf.Timestamp
-	91,  // 55: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
-	9,   // 56: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
-	91,  // 57: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
-	91,  // 58: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
-	7,   // 59: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	8,   // 60: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	91,  // 61: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	91,  // 62: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	90,  // 63: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	90,  // 64: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	15,  // 65: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	36,  // 66: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,   // 67: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	91,  // 68: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	37,  // 69: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	38,  // 70: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	26,  // 71: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	39,  // 72: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	38,  // 73: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	26,  // 74: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	39,  // 75: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	37,  // 76: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	26,  // 77: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	37,  // 78: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	48,  // 79: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,   // 80: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	12,  // 81: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	15,  // 82: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	91,  // 83: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,   // 84: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	39,  // 85: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	37,  // 86: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	11,  // 87: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	90,  // 88: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	91,  // 89: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	91,  // 90: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	53,  // 91: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	90,  // 92: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	52,  // 93: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	52,  // 94: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	25,  // 95: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	48,  // 96: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	59,  // 97: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	73,  // 98: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	73,  // 99: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
-	31,  // 100: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
-	10,  // 101: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
-	0,   // 102: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	73,  // 103: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	91,  // 104: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	91,  // 105: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	90,  // 106: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	90,  // 107: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	13,  // 108: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
-	15,  // 109: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	91,  // 110: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
-	0,   // 111: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	91,  // 112: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
-	74,  // 113: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	91,  // 114: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
-	14,  // 115: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
-	74,  // 116: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
-	36,  // 117: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	91,  // 118: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
-	83,  // 119: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
-	34,  // 120: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	49,  // 121: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	40,  // 122: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	40,  // 123: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	42,  // 124: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	44,  // 125: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	46,  // 126: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	51,  // 127: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	55,  // 128: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	57,  // 129: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	60,  // 130: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	62,  // 131: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	64,  // 132: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
-	66,  // 133: greylag.v1.JobService.BeginCheckpoint:input_type -> greylag.v1.BeginCheckpointRequest
-	68,  // 134: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
-	70,  // 135: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
-	75,  // 136: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	77,  // 137: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	79,  // 138: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	81,  // 139: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	84,  // 140: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
-	86,  // 141: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
-	88,  // 142: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
-	35,  // 143: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	50,  // 144: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	41,  // 145: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	41,  // 146: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	43,  // 147: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	45,  // 148: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	47,  // 149: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	54,  // 150: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	56,  // 151: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	58,  // 152: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	61,  // 153: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	63,  // 154: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	65,  // 155: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
-	67,  // 156: greylag.v1.JobService.BeginCheckpoint:output_type -> greylag.v1.BeginCheckpointResponse
-	69,  // 157: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
-	71,  // 158: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
-	76,  // 159: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	78,  // 160: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	80,  // 161: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	82,  // 162: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	85,  // 163: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
-	87,  // 164: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
-	89,  // 165: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
-	143, // [143:166] is the sub-list for method output_type
-	120, // [120:143] is the sub-list for method input_type
-	120, // [120:120] is the sub-list for extension type_name
-	120, // [120:120] is the sub-list for extension extendee
-	0,   // [0:120] is the sub-list for field type_name
+	91,  // 14: greylag.v1.JobMember.joined:type_name -> google.protobuf.Timestamp
+	90,  // 15: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
+	90,  // 16: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
+	4,   // 17: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
+	90,  // 18: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	24,  // 19: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	5,   // 20: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
+	23,  // 21: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
+	6,   // 22: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
+	0,   // 23: greylag.v1.Job.state:type_name -> greylag.v1.JobState
+	1,   // 24: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
+	22,  // 25: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	90,  // 26: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	91,  // 27: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	91,  // 28: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	91,  // 29: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	91,  // 30: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	91,  // 31: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	32,  // 32: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	25,  // 33: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	33,  // 34: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	3,   // 35: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
+	91,  // 36: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	91,  // 37: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	91,  // 38: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	29,  // 39: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	72,  // 40: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	2,   // 41: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
+	21,  // 42: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
+	31,  // 43: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
+	20,  // 44: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
+	19,  // 45: greylag.v1.Job.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	90,  // 46: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
+	16,  // 47: greylag.v1.Job.elastic:type_name -> greylag.v1.Elastic
+	17,  // 48: greylag.v1.Job.members:type_name -> greylag.v1.JobMembers
+	30,  // 49: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
+	27,  // 50: greylag.v1.Job.last_attempt:type_name -> greylag.v1.LastAttempt
+	91,  // 51: greylag.v1.Job.warning_at:type_name -> google.protobuf.Timestamp
+	28,  // 52: greylag.v1.Job.idle_gpus:type_name -> greylag.v1.IdleGPUs
+	0,   // 53: greylag.v1.LastAttempt.outcome:type_name -> greylag.v1.JobState
+	91,  // 54: greylag.v1.LastAttempt.ended:type_name -> google.protobuf.Timestamp
+	91,  // 55: greylag.v1.IdleGPUs.at:type_name -> google.protobuf.Timestamp
+	91,  // 56: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
+	9,   // 57: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
+	91,  // 58: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
+	91,  // 59: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
+	7,   // 60: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	8,   // 61: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	91,  // 62: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	91,  // 63: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	90,  // 64: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	90,  // 65: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	15,  // 66: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	36,  // 67: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,   // 68: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	91,  // 69: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	37,  // 70: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	38,  // 71: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	26,  // 72: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	39,  // 73: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	38,  // 74: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	26,  // 75: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	39,  // 76: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	37,  // 77: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	26,  // 78: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	37,  // 79: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	48,  // 80: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,   // 81: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	12,  // 82: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	15,  // 83: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	91,  // 84: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,   // 85: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	39,  // 86: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	37,  // 87: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	11,  // 88: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	90,  // 89: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	91,  // 90: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	91,  // 91: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	53,  // 92: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	90,  // 93: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	52,  // 94: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	52,  // 95: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	25,  // 96: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	48,  // 97: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	59,  // 98: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	73,  // 99: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	73,  // 100: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
+	31,  // 101: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
+	10,  // 102: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
+	0,   // 103: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	73,  // 104: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	91,  // 105: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	91,  // 106: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	90,  // 107: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	90,  // 108: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	13,  // 109: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
+	15,  // 110: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
+	91,  // 111: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	0,   // 112: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
+	91,  // 113: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	74,  // 114: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	91,  // 115: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	14,  // 116: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
+	74,  // 117: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	36,  // 118: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
+	91,  // 119: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
+	83,  // 120: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
+	34,  // 121: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	49,  // 122: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	40,  // 123: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	40,  // 124: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	42,  // 125: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	44,  // 126: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	46,  // 127: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	51,  // 128: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	55,  // 129: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	57,  // 130: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	60,  // 131: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	62,  // 132: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	64,  // 133: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
+	66,  // 134: greylag.v1.JobService.BeginCheckpoint:input_type -> greylag.v1.BeginCheckpointRequest
+	68,  // 135: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
+	70,  // 136: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
+	75,  // 137: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	77,  // 138: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	79,  // 139: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	81,  // 140: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	84,  // 141: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
+	86,  // 142: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
+	88,  // 143: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
+	35,  // 144: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	50,  // 145: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	41,  // 146: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	41,  // 147: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	43,  // 148: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	45,  // 149: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	47,  // 150: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	54,  // 151: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	56,  // 152: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	58,  // 153: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	61,  // 154: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	63,  // 155: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	65,  // 156: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
+	67,  // 157: greylag.v1.JobService.BeginCheckpoint:output_type -> greylag.v1.BeginCheckpointResponse
+	69,  // 158: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
+	71,  // 159: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
+	76,  // 160: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	78,  // 161: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	80,  // 162: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	82,  // 163: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	85,  // 164: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
+	87,  // 165: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
+	89,  // 166: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
+	144, // [144:167] is the sub-list for method output_type
+	121, // [121:144] is the sub-list for method input_type
+	121, // [121:121] is the sub-list for extension type_name
+	121, // [121:121] is the sub-list for extension extendee
+	0,   // [0:121] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
