@@ -62,6 +62,7 @@ var owners = map[string][]string{
 	"github.com/rogpeppe/go-internal":   {"internal/cli"},
 	"github.com/parquet-go/":            {"internal/report/parquet"},
 	"github.com/minio/minio-go":         {"internal/checkpoint"},
+	"gopkg.in/ini.v1":                   {"internal/checkpoint"},
 	"github.com/johannesboyne/gofakes3": {"internal/checkpoint", "internal/agent", "test/e2e"},
 	"github.com/anishathalye/porcupine": {"test"},
 	"go.yaml.in/yaml":                   {"internal/topologyimport"},

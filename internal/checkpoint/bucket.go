@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +10,15 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"gopkg.in/ini.v1"
 
 	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -54,11 +58,9 @@ func openBucket(dir string) (Store, error) {
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && endpoint.Scheme != "http" {
 		return nil, fmt.Errorf("%s %q: want https://HOST[:PORT] or http://HOST[:PORT]", variable, text)
 	}
-	// A file that is named is the only one: others of the user may be unreadable here.
-	file := &credentials.FileAWSCredentials{Filename: os.Getenv(CredentialsVariable)}
-	from := credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, file})
-	if v, err := from.GetWithContext(nil); err != nil || v.AccessKeyID == "" {
-		return nil, ErrNoCredentials
+	from, err := s3Credentials()
+	if err != nil {
+		return nil, err
 	}
 	_, region := firstOf("AWS_REGION", "AWS_DEFAULT_REGION")
 	client, err := minio.NewCore(endpoint.Host, &minio.Options{Creds: from, Secure: endpoint.Scheme == "https", Region: region})
@@ -66,6 +68,54 @@ func openBucket(dir string) (Store, error) {
 		return nil, fmt.Errorf("S3: %w", err)
 	}
 	return &bucket{client, name, prefix + "/"}, nil
+}
+
+// maxCredentials is the most bytes of a file of credentials.
+const maxCredentials = 64 << 10
+
+// s3Credentials returns the credentials in the environment, else those in the file that it names, else those in the
+// file of the user. It reads three keys of the file, and no others: some name a program to run, which would run outside
+// the job.
+func s3Credentials() (*credentials.Credentials, error) {
+	if id, secret := os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY"); id != "" && secret != "" {
+		return credentials.NewStaticV4(id, secret, os.Getenv("AWS_SESSION_TOKEN")), nil
+	}
+	name := os.Getenv(CredentialsVariable)
+	if name == "" {
+		name = filepath.Join(os.Getenv("HOME"), ".aws", "credentials")
+	}
+	text, err := readCredentials(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w (%w)", ErrNoCredentials, err)
+	}
+	file, err := ini.Load(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w (%s: %w)", ErrNoCredentials, name, err)
+	}
+	profile := file.Section(cmp.Or(os.Getenv("AWS_PROFILE"), "default"))
+	id, secret := profile.Key("aws_access_key_id").String(), profile.Key("aws_secret_access_key").String()
+	if id == "" || secret == "" {
+		return nil, fmt.Errorf("%w (%s has no aws_access_key_id and aws_secret_access_key in [%s])", ErrNoCredentials, name, profile.Name())
+	}
+	return credentials.NewStaticV4(id, secret, profile.Key("aws_session_token").String()), nil
+}
+
+func readCredentials(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: %w", name, ErrForeign)
+	case info.Size() > maxCredentials:
+		return nil, fmt.Errorf("%s has more than %d bytes", name, maxCredentials)
+	}
+	return io.ReadAll(io.LimitReader(f, maxCredentials))
 }
 
 // firstOf returns the first of some environment variables that is set, and its value; "" if all are unset.

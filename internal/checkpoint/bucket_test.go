@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -134,5 +135,35 @@ func TestS3WithoutCredentials(t *testing.T) {
 	t.Setenv("AWS_ENDPOINT_URL", "store.example")
 	if _, err := Open("s3://lab/c"); err == nil || !strings.Contains(err.Error(), "AWS_ENDPOINT_URL \"store.example\": want https://HOST") {
 		t.Errorf("an endpoint without a scheme: %v", err)
+	}
+}
+
+// TestCredentialsFile checks which files of credentials are accepted. A key that names a program runs nothing.
+func TestCredentialsFile(t *testing.T) {
+	newBucket(t)
+	t.Setenv("AWS_ACCESS_KEY_ID", "")
+	ran := filepath.Join(t.TempDir(), "ran")
+	file := filepath.Join(t.TempDir(), "credentials")
+	for text, want := range map[string]string{
+		"[default]\naws_access_key_id = id\naws_secret_access_key = key\n":                  "",
+		"[other]\naws_access_key_id = id\naws_secret_access_key = key\n":                    "no aws_access_key_id",
+		"[default]\ncredential_process = touch " + ran + "\n":                               "no aws_access_key_id",
+		"[default]\nsource_profile = x\n[x]\ncredential_process = /bin/touch " + ran + "\n": "no aws_access_key_id",
+		strings.Repeat("#", maxCredentials+1):                                               "has more than 65536 bytes",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv(CredentialsVariable, file)
+		if _, err := Open("s3://lab/c"); want == "" && err != nil || want != "" && (!errors.Is(err, ErrNoCredentials) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%.60q: %v, want %q", text, err, want)
+		}
+	}
+	t.Setenv(CredentialsVariable, "/dev/zero")
+	if _, err := Open("s3://lab/c"); !errors.Is(err, ErrForeign) {
+		t.Errorf("/dev/zero: %v", err)
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("a program of the file was run")
 	}
 }

@@ -38,7 +38,7 @@ func (s *clusterService) ExplainJob(ctx context.Context, p *greylagv1.ExplainJob
 			return nil, err
 		}
 	}
-	if job.Members != nil && job.State == cluster.Running {
+	if job.Members != nil && job.State == cluster.Running && visibility.See(job) == job { // the limits of an account are private
 		if response.Notes, err = s.whyNotMore(ctx, v, job); err != nil {
 			return nil, err
 		}

@@ -26,18 +26,22 @@ func (s *State) takeBack(t *cluster.TakeBack) string {
 		}
 	}
 	j := *old
-	s.dismiss(&j, ranks, s.now.Add(s.policy.Elastic.ResizeGrace), "taken back for job "+s.refOf(t.For))
+	s.dismiss(&j, ranks, s.now.Add(s.policy.Elastic.ResizeGrace), "taken back for "+s.refFor(&j, t.For))
 	s.endIfOver(&j)
 	s.put(old, &j)
 	return ""
 }
 
-// refOf returns the name of a job; its ID if it is unknown.
-func (s *State) refOf(id cluster.JobID) string {
-	if j, known := s.job(id); known {
-		return j.Ref().String()
+// refFor names a job for the user of another one, as far as that user may know.
+func (s *State) refFor(j *cluster.Job, id cluster.JobID) string {
+	by, known := s.job(id)
+	switch {
+	case !known:
+		return "job " + id.String()
+	case s.policy.Private && by.Spec.Owner.User != j.Spec.Owner.User:
+		return "another job"
 	}
-	return id.String()
+	return "job " + by.Ref().String()
 }
 
 // resizable returns a job whose nodes a plan changes, if they are still those of the plan; else why not.

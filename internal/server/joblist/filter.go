@@ -184,7 +184,7 @@ func (e *Visibility) See(j *cluster.Job) *cluster.Job {
 			e.last, e.redacted = j.Spec, auth.Redact(j.Spec)
 		}
 		shown := *j
-		shown.Spec, shown.Tasks, shown.Steps, shown.Requester = e.redacted, nil, nil, ""
+		shown.Spec, shown.Tasks, shown.Steps, shown.Members, shown.Requester = e.redacted, nil, nil, nil, ""
 		shown.Charged, shown.AdminComment, shown.Avoided, shown.WriteTime, shown.Attempts = 0, "", nil, 0, nil
 		shown.Activity = nil
 		if j.State != cluster.Pending || j.Hold == cluster.HeldForCredits { // what an account lacks is private
