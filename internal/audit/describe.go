@@ -110,9 +110,10 @@ func Describe(c command.Command, r command.Result, before *cluster.Policy, s Sta
 		return describeCredits(c, r)
 	case *command.SetLiveness:
 		return describeLiveness(c)
+	case *command.FenceNode:
+		return describeFence(c)
 	case *command.Restored:
-		history := map[bool]string{false: "without history", true: "with history"}[c.History]
-		return Description{Kind: "restore", Text: "from the backup of " + date(c.Taken) + ", " + history}
+		return describeRestored(c)
 	}
 	return Description{}
 }
@@ -197,7 +198,7 @@ func describeOutcomes(kind string, by command.Actor, refs []cluster.JobRef, set 
 
 func describeNodes(c *command.UpdateNodes) Description {
 	kinds := map[command.NodeAction]string{command.DrainNodes: "drain", command.ResumeNodes: "resume", command.RemoveNodes: "remove",
-		command.RebootNodes: "reboot", command.RebootNodesWhenIdle: "reboot when idle", command.CancelReboots: "cancel reboot"}
+		command.RebootNodes: "reboot", command.RebootNodesWhenIdle: "reboot when idle", command.CancelReboots: "cancel reboot", command.ConfirmFenced: "fenced"}
 	names := hostlist.Compress(c.Names)
 	switch {
 	case c.Force && c.Action == command.RemoveNodes:
@@ -298,6 +299,19 @@ func describeCredits(c *command.ChangeCredits, r command.Result) Description {
 		text += fmt.Sprintf(" bucket %d", c.Bucket)
 	}
 	return Description{"credit " + c.Action.String(), c.Actor, strings.TrimSpace(text + creditTerms(c))}
+}
+
+func describeRestored(c *command.Restored) Description {
+	history := map[bool]string{false: "without history", true: "with history"}[c.History]
+	return Description{Kind: "restore", Text: "from the backup of " + date(c.Taken) + ", " + history}
+}
+
+// describeFence records a run of the fence program.
+func describeFence(c *command.FenceNode) Description {
+	if c.Failure != "" {
+		return Description{Kind: "fence failed", Text: sanitize(c.Node + ": " + c.Failure)}
+	}
+	return Description{Kind: "nodes fenced", Text: sanitize(c.Node) + " by fence.program"}
 }
 
 // describeLiveness records nodes that are dead: their tasks end.

@@ -93,6 +93,9 @@ var descriptions = []struct {
 	{&command.UpdateNodes{Actor: root, Names: []string{"n1"}, Action: command.RemoveNodes, Force: true}, &command.Named{}, "nodes remove: n1 by force"},
 	{&command.UpdateNodes{Actor: root, Names: []string{"n1"}, Action: command.RebootNodes, Reason: "kernel", Force: true}, &command.Named{}, "nodes reboot: n1, then keep drained: kernel"},
 	{&command.UpdateNodes{Actor: root, Names: []string{"n1"}, Action: command.RebootNodesWhenIdle}, &command.Named{}, "nodes reboot when idle: n1"},
+	{&command.UpdateNodes{Actor: root, Names: []string{"n1"}, Action: command.ConfirmFenced, Reason: "unplugged"}, &command.Named{}, "nodes fenced: n1: unplugged"},
+	{&command.FenceNode{Node: "n1"}, &command.Done{}, "nodes fenced: n1 by fence.program"},
+	{&command.FenceNode{Node: "n1", Failure: "no route"}, &command.Done{}, "fence failed: n1: no route"},
 	{&command.UpdateNodes{Actor: root, Names: []string{"n1"}, Action: command.CancelReboots}, &command.Named{}, "nodes cancel reboot: n1"},
 	{&command.CommitPlan{Plan: cluster.Plan{
 		Verdicts: []cluster.Verdict{{Job: 11, Broken: "node lost"}, {Job: 12}}, Evictions: []cluster.Preemption{{Job: 10, For: 11}},

@@ -28,6 +28,7 @@ type policy struct {
 	NodeTimeout time.Duration `toml:"node_timeout"`
 	// RebootTimeout is how long a node that was asked to reboot may take to return; 0: without limit.
 	RebootTimeout time.Duration `toml:"reboot_timeout"`
+	Fencing       bool          `toml:"fencing"` // the next attempt waits for proof that lost nodes are off
 	KillWait      time.Duration `toml:"kill_wait"`
 	MaxArray      int           `toml:"max_array"`
 	MaxJobs       int           `toml:"max_jobs" was:"max_pending"`
@@ -184,7 +185,7 @@ func (p *policy) check(c *strict.Checker) {
 func (p *policy) policy() cluster.Policy {
 	out := cluster.Policy{
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
-		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
+		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, Fencing: p.Fencing, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
 		MaxJobs: int64(p.MaxJobs), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
 		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd,
 		Elastic:    cluster.ElasticPolicy{MinExtraTime: p.MinExtraTime, ResizeGrace: p.ResizeGrace, ResizeInterval: p.ResizeInterval},
@@ -219,7 +220,7 @@ func preemptMode(word string) cluster.PreemptMode {
 func fileOf(p *cluster.Policy) policy {
 	out := policy{
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
-		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
+		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, Fencing: p.Fencing, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
 		MaxJobs: int(p.MaxJobs), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount, Retry: int(p.Retry.Limit), RetryOn: p.Retry.Causes(),
 		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd,
 		MinExtraTime: p.Elastic.MinExtraTime, ResizeGrace: p.Elastic.ResizeGrace, ResizeInterval: p.Elastic.ResizeInterval,

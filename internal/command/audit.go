@@ -22,6 +22,7 @@ func AuditKinds() []string {
 		"cron set", "cron hold", "cron release", "cron remove", "step attach", "secret set", "secret delete",
 		"checkpoint commit", "checkpoint verify", "checkpoint damage", "checkpoint drop",
 		"nodes reboot", "nodes reboot when idle", "nodes cancel reboot",
+		"nodes fenced", "fence failed",
 	}
 }
 

@@ -186,6 +186,8 @@ func blankOfUser(k kind) Command {
 		return new(CommitCheckpoint)
 	case kindSetCheckpoint:
 		return new(SetCheckpoint)
+	case kindFenceNode:
+		return new(FenceNode)
 	}
 	return nil
 }
@@ -270,5 +272,7 @@ func fieldsOfUser(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, commitCheckpointFields)
 	case *SetCheckpoint:
 		codec.Record(c, x, setCheckpointFields)
+	case *FenceNode:
+		codec.Record(c, x, fenceNodeFields)
 	}
 }

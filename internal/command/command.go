@@ -55,6 +55,7 @@ const (
 	kindResealSecrets
 	kindCommitCheckpoint
 	kindSetCheckpoint
+	kindFenceNode
 )
 
 // Role is what an actor may do.
@@ -260,6 +261,13 @@ type NodeLiveness struct {
 	RebootLate bool
 }
 
+// FenceNode records a run of the fence program for a node: it is proven to run no task, unless Failure is set.
+type FenceNode struct {
+	Node    string
+	Since   cluster.Instant // of the wait that it is for; it is void for another one
+	Failure string
+}
+
 // NodeAction is what UpdateNodes does.
 type NodeAction uint8
 
@@ -271,6 +279,7 @@ const (
 	RebootNodes         // drain them, and reboot each when its jobs have ended
 	RebootNodesWhenIdle // reboot each at the first moment without jobs
 	CancelReboots
+	ConfirmFenced // they are off, or cut off, as the operator has checked
 )
 
 // UpdateNodes drains, resumes or forgets nodes.
@@ -371,6 +380,7 @@ func (*RegisterNode) kind() kind { return kindRegisterNode }
 func (*ReportTasks) kind() kind  { return kindReportTasks }
 func (*SetLiveness) kind() kind  { return kindSetLiveness }
 func (*UpdateNodes) kind() kind  { return kindUpdateNodes }
+func (*FenceNode) kind() kind    { return kindFenceNode }
 func (*CommitPlan) kind() kind   { return kindCommitPlan }
 func (*Tick) kind() kind         { return kindTick }
 func (*ApplyPolicy) kind() kind  { return kindApplyPolicy }

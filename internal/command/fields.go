@@ -133,6 +133,12 @@ func restoredFields(c *codec.Coder, x *Restored) {
 
 func livenessFields(c *codec.Coder, x *SetLiveness) { codec.List(c, &x.Nodes, nodeLiveness) }
 
+func fenceNodeFields(c *codec.Coder, x *FenceNode) {
+	codec.String(c, &x.Node)
+	codec.Int(c, &x.Since)
+	codec.String(c, &x.Failure)
+}
+
 func nodeLiveness(c *codec.Coder, x *NodeLiveness) { codec.Record(c, x, nodeLivenessFields) }
 
 func nodeLivenessFields(c *codec.Coder, x *NodeLiveness) {

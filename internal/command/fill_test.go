@@ -102,7 +102,7 @@ func every(seed uint64, full bool) []Command {
 		filled[CreateStep](seed, full), filled[SignalStep](seed, full),
 		filled[SetCron](seed, full), filled[UpdateCron](seed, full), filled[RecordCron](seed, full), filled[AttachStep](seed, full),
 		filled[SetSecret](seed, full), filled[DeleteSecrets](seed, full), filled[ResealSecrets](seed, full),
-		filled[CommitCheckpoint](seed, full), filled[SetCheckpoint](seed, full),
+		filled[CommitCheckpoint](seed, full), filled[SetCheckpoint](seed, full), filled[FenceNode](seed, full),
 	}
 }
 

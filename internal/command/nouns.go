@@ -72,6 +72,7 @@ func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	codec.Bool(c, &x.Preempts)
 	codec.Int(c, &x.PreemptsFrom)
 	codec.Optional(c, &x.Members, membersFields)
+	codec.List(c, &x.Unfenced, codec.String)
 }
 
 func activityFields(c *codec.Coder, x *cluster.Activity) {
@@ -347,6 +348,7 @@ func NodeFields(c *codec.Coder, x *cluster.Node) {
 	codec.String(c, &x.DrainCause)
 	codec.List(c, &x.Drains, selfDrain)
 	codec.Record(c, &x.Reboot, rebootFields)
+	codec.Record(c, &x.Fence, fenceFields)
 	codec.Int(c, &x.Joined)
 	codec.List(c, &x.Failures, nodeFailure)
 }
@@ -375,6 +377,15 @@ func rebootFields(c *codec.Coder, x *cluster.Reboot) {
 	codec.Int(c, &x.Since)
 	codec.Bool(c, &x.Drained)
 	codec.Bool(c, &x.Down)
+}
+
+func fenceFields(c *codec.Coder, x *cluster.Fence) {
+	codec.Int(c, &x.Since)
+	codec.Uint(c, &x.Index)
+	codec.List(c, &x.Jobs, codec.Uint)
+	codec.Uint(c, &x.Tries)
+	codec.Int(c, &x.Tried)
+	codec.String(c, &x.Failure)
 }
 
 func selfDrain(c *codec.Coder, x *cluster.SelfDrain) { codec.Record(c, x, selfDrainFields) }
@@ -415,6 +426,7 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.String(c, &x.DefaultQOS)
 	codec.Int(c, &x.NodeTimeout)
 	codec.Int(c, &x.RebootTimeout)
+	codec.Bool(c, &x.Fencing)
 	codec.Int(c, &x.KillWait)
 	codec.Int(c, &x.MaxArray)
 	codec.Int(c, &x.MaxJobs)

@@ -28,6 +28,7 @@ type Controller struct {
 	Traces  Traces  `toml:"traces"`
 	Mail    Mail    `toml:"mail"`
 	Submit  Submit  `toml:"submit"`
+	Fence   Fence   `toml:"fence"`
 	Log     Log     `toml:"log"`
 }
 
@@ -119,6 +120,19 @@ func (s *Submit) check(c *checker) {
 	}
 }
 
+// Fence configures the program of the site that proves that a node is off.
+type Fence struct {
+	Program string        `toml:"program"` // PROGRAM NODE; "": none
+	Timeout time.Duration `toml:"timeout"` // of one run
+}
+
+func (f *Fence) check(c *checker) {
+	if f.Program != "" {
+		c.Absolute("fence.program", f.Program)
+	}
+	c.AtLeast("fence.timeout", f.Timeout, time.Second)
+}
+
 // Raft configures the replication of the log.
 type Raft struct {
 	Profile           string        `toml:"profile" one:"fast-lan,wan"`
@@ -148,6 +162,7 @@ func DefaultController() Controller {
 		Limits:  defaultLimits(),
 		Traces:  Traces{SamplePercent: 100},
 		Submit:  Submit{Deadline: 2 * time.Second},
+		Fence:   Fence{Timeout: time.Minute},
 		Log:     defaultLog(),
 	}
 }
@@ -196,4 +211,5 @@ func (cfg *Controller) check(c *checker) {
 	cfg.Traces.check(c)
 	cfg.Mail.check(c)
 	cfg.Submit.check(c)
+	cfg.Fence.check(c)
 }

@@ -39,6 +39,9 @@ type Config struct {
 	// TraceID returns the trace of a job for the log, "" for a job that is not sampled; nil: jobs are not
 	// traced.
 	TraceID func(cluster.JobID) string
+	// Fence proves that a node is off or cut off, so that no task runs there; nil: only the node or an operator can. It
+	// ends when ctx does. It may run again for the same node.
+	Fence func(ctx context.Context, node string) error
 	// Observer receives measurements; nil: none does.
 	Observer Observer
 }
@@ -109,6 +112,7 @@ func (c *Controller) lead(ctx context.Context) func() {
 	t.loops.Go(t.ticks)
 	t.loops.Go(t.renew)
 	t.loops.Go(t.health)
+	t.loops.Go(t.fences)
 	t.loops.Go(t.meterJobs)
 	t.loops.Go(t.logJobs)
 	c.log.Info("leading")

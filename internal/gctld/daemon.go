@@ -76,7 +76,7 @@ func (d *Daemon) assemble() {
 	d.loops = controller.New(controller.Config{
 		Replica: d.store.replica, Log: d.store.log, Logger: d.log,
 		ClusterID: d.trust.ClusterID(), Policy: firstPolicy(d.trust), Clock: d.store.clock.Now,
-		MemberID: d.store.log.Status().ID, Host: d.identity.Peer().Name, Observer: d.observed, TraceID: d.traceID(),
+		MemberID: d.store.log.Status().ID, Host: d.identity.Peer().Name, Observer: d.observed, TraceID: d.traceID(), Fence: fenceBy(d.cfg.Fence),
 	})
 	d.trust.SetRevoked(d.checkRevoked)
 	d.peers = client.NewPeers(pki.ClientTLS(d.trust, d.identity))

@@ -24,6 +24,7 @@ func (s *State) Check() error {
 	x.faults = slices.Clone(s.faults)
 	x.jobs()
 	x.checkNodes()
+	x.checkFences()
 	x.checkFleet(x.fault)
 	x.kept()
 	x.requests.check(x.fault)

@@ -115,6 +115,7 @@ func (s *State) blameSilent(j *cluster.Job) {
 		c := *n
 		c.Orphans = max(1, c.Orphans) // it may still run: see orphansOnReturn
 		s.putNode(&c)
+		s.awaitProof(j, t.Node)
 	}
 	if len(silent) == 0 {
 		return
@@ -294,6 +295,9 @@ func (s *State) requeue(j *cluster.Job) {
 	}
 	if j.Eligible > s.now {
 		j.Reason = cluster.ReasonBeginTime
+	}
+	if len(j.Unfenced) > 0 {
+		j.Reason = cluster.ReasonFencing
 	}
 	if most := s.policy.MaxRestarts; failure != cluster.NoFailure && failure != cluster.OwnFailure && j.Failures > most {
 		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit

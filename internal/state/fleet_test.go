@@ -12,8 +12,17 @@ import (
 )
 
 func (x *script) ofNodes(verb string, w scriptLine) string {
-	if verb == "nodes" {
+	switch verb {
+	case "nodes":
 		return x.nodes()
+	case "fences":
+		return x.fences()
+	case "fence":
+		n, _ := x.s.nodes.Get(w.plain[0])
+		if n == nil {
+			x.t.Fatalf("no node %s", w.plain[0])
+		}
+		return x.apply(&command.FenceNode{Node: n.Name, Since: n.Fence.Since.Add(-w.duration("early")), Failure: w.keys["failure"]})
 	}
 	return x.fleet(w)
 }
@@ -87,4 +96,13 @@ func TestFleetOfWhatChanged(t *testing.T) {
 	if len(after) != 1 || after[0] != "gpu:h100" || s.Check() != nil {
 		t.Errorf("levels of %v, %v", after, s.Check())
 	}
+}
+
+// fences lists the nodes for which the fence program runs now.
+func (x *script) fences() string {
+	var names []string
+	for _, n := range x.s.View().FencesDue(x.now) {
+		names = append(names, n.Name)
+	}
+	return fmt.Sprint("fence ", names)
 }

@@ -199,6 +199,7 @@ func (s *State) put(old, j *cluster.Job) {
 	s.meter(old, j)
 	if j.State.Final() {
 		endCheckpoints(j)
+		s.dropFences(j)
 	}
 	s.credits.Follow(s.env(), old, j)
 	held := old != nil && old.State.HasAllocation()

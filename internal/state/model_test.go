@@ -172,6 +172,11 @@ func (x *chaos) gpuUse(u cluster.GPUUse) cluster.GPUUse {
 }
 
 func (x *chaos) liveness() command.Command {
+	for n := range x.s.View().Nodes() {
+		if n.Fence.Since > 0 && x.pick(8) == 0 {
+			return &command.FenceNode{Node: n.Name, Since: n.Fence.Since, Failure: []string{"", "no power"}[x.pick(2)]}
+		}
+	}
 	c := &command.SetLiveness{}
 	for range x.pick(3) {
 		name := x.node()
@@ -203,6 +208,7 @@ func (x *chaos) policy() command.Command {
 	p.Partitions[0].Down = x.pick(4) == 0
 	p.MaxRestarts = int32(x.pick(3))
 	p.MaxJobs = int64(20 + x.pick(40))
+	p.Fencing = p.MaxJobs%4 == 0
 	p.Scheduling.FairShare.HalfLife = []time.Duration{7 * 24 * time.Hour, time.Second, 0}[x.pick(3)] // decays, fast, never
 	x.charging(&p)
 	if x.pick(5) == 0 {
@@ -333,4 +339,5 @@ func encode(t *testing.T, s *State) []byte {
 var nodeActions = [...]command.NodeAction{
 	0, command.DrainNodes, command.ResumeNodes, command.ResumeNodes, command.RemoveNodes,
 	command.RebootNodes, command.RebootNodesWhenIdle, command.CancelReboots, command.CancelReboots,
+	command.ConfirmFenced,
 }

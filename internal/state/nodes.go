@@ -130,12 +130,12 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	n.Fault = command.Sanitize(n.Fault)
 	n.Liveness, n.Since, n.Registered = cluster.Alive, s.now, s.now
 	n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
-	n.Conditions, n.DrainCause, n.Drains, n.Reboot = nil, "", nil, cluster.Reboot{}
+	n.Conditions, n.DrainCause, n.Drains, n.Reboot, n.Fence = nil, "", nil, cluster.Reboot{}, cluster.Fence{}
 	n.Joined, n.Failures = s.now, nil
 	n.Epoch = s.index
 	if known {
 		n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = old.Drain, old.DrainWhy, old.DrainBy, old.DrainSince
-		n.Conditions, n.DrainCause, n.Drains, n.Reboot = old.Conditions, old.DrainCause, old.Drains, old.Reboot
+		n.Conditions, n.DrainCause, n.Drains, n.Reboot, n.Fence = old.Conditions, old.DrainCause, old.Drains, old.Reboot, old.Fence
 		if n.Reboot.When != cluster.NoReboot && !cluster.SameBoot(old.BootID, n.BootID) {
 			endReboot(&n, true)
 		}
@@ -155,9 +155,15 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 		if old.Liveness != cluster.Dead && !old.Drain { // else that was the failure, or it is repaired
 			s.recordFailure(&n, "restarted")
 		}
-		s.loseTasks(n.Name, "the node was restarted")
 	}
 	s.putNode(&n)
+	if known && old.BootID != n.BootID {
+		rebooted := !cluster.SameBoot(old.BootID, n.BootID)
+		s.loseTasks(n.Name, "the node was restarted", rebooted)
+		if rebooted {
+			s.proveFenced(n.Name)
+		}
+	}
 	return &command.Registered{Epoch: n.Epoch}
 }
 
@@ -248,12 +254,14 @@ func (s *State) setLiveness(c *command.SetLiveness) command.Result {
 		switch l.Liveness {
 		case cluster.Dead:
 			s.recordFailure(&n, "not responding")
-			s.loseTasks(n.Name, "not responding")
 		default:
 			n.Orphans = orphansOnReturn(old)
 		}
 		s.putNode(&n)
-		if l.Liveness == cluster.Silent {
+		switch l.Liveness {
+		case cluster.Dead:
+			s.loseTasks(n.Name, "not responding", false)
+		case cluster.Silent:
 			s.blameNode(n.Name)
 		}
 	}
@@ -288,7 +296,7 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 	switch {
 	case len(c.Names) == 0:
 		return command.Refuse(command.InvalidArgument, "no node is named", "")
-	case c.Action < command.DrainNodes || c.Action > command.CancelReboots:
+	case c.Action < command.DrainNodes || c.Action > command.ConfirmFenced:
 		return command.Refusef(command.InvalidArgument, "unknown action %d on nodes", c.Action)
 	case c.Action == command.DrainNodes && strings.TrimSpace(c.Reason) == "":
 		return command.Refuse(command.InvalidArgument, "draining needs a reason", "give one with --reason")
@@ -300,7 +308,7 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 		if !known {
 			return s.remember(c.Request, command.WithHint(command.Refusef(command.NotFound, "no node %q", command.Sanitize(name)), "gctl info lists the nodes"))
 		}
-		if refusal := cmp.Or(s.removable(n, c), rebootable(n, c)); refusal != nil {
+		if refusal := cmp.Or(s.removable(n, c), rebootable(n, c), confirmable(n, c)); refusal != nil {
 			return s.remember(c.Request, refusal)
 		}
 	}
@@ -318,6 +326,8 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 func (x *nodeTables) removable(n *cluster.Node, c *command.UpdateNodes) *command.Refusal {
 	u, busy := x.uses.Get(n.Name)
 	switch {
+	case c.Action == command.RemoveNodes && len(n.Fence.Jobs) > 0:
+		return command.WithHint(command.Refusef(command.Conflict, "%s for proof that node %q runs no task of them", words.Count(int32(len(n.Fence.Jobs)), "job waits", "jobs wait"), n.Name), "when the node is off: gctl node fenced %s", n.Name)
 	case !busy || u.Jobs == 0 || c.Action != command.RemoveNodes:
 		return nil
 	case n.Liveness == cluster.Alive && n.Drain:
@@ -361,8 +371,10 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 			return false
 		}
 		endReboot(&n, false)
+	case command.ConfirmFenced:
+		return s.confirmFenced(old)
 	case command.RemoveNodes:
-		s.loseTasks(name, "the node was removed")
+		s.loseTasks(name, "the node was removed", true)
 		s.hosts.Revoke(s.now, "node", name, c.Actor.Identity.User, "the node was removed")
 		before := s.partsOf(name)
 		s.nodes.Delete(name)

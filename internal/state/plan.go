@@ -138,6 +138,8 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 		return "the job was changed since the plan"
 	case j.Eligible > s.now:
 		return "the job may not start yet"
+	case len(j.Unfenced) > 0:
+		return "a task of its last attempt may still run on node " + j.Unfenced[0]
 	case j.Spec.Deadline > 0 && s.now > lastStart(j.Spec):
 		return "the job could not end before its deadline"
 	}

@@ -82,6 +82,9 @@ func (s *State) setPolicy(p *cluster.Policy) {
 	s.accounts.SetHalfLife(s.now, p.Scheduling.FairShare.HalfLife)
 	s.policyHash = s.hashPolicy()
 	s.partitions = nil
+	if !p.Fencing {
+		s.proveAll()
+	}
 	s.totals.Retain(p)
 	s.credits.RetryAll()
 	s.credits.NarrowAll(p, s.pending.All())

@@ -26,6 +26,7 @@ type reportDiff struct {
 	node    *cluster.Node // nil without a change
 	jobs    []taskChange
 	late    []credits.LateReport
+	proven  []cluster.JobID // jobs without tasks on the node that could still run
 }
 
 // taskChange is a job with the task of a rank as reported, not yet advanced.
@@ -52,6 +53,9 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 	}
 	for _, late := range n.late {
 		s.credits.ApplyLateReport(s.now, late)
+	}
+	for _, id := range n.proven {
+		s.proveJob(id, c.Node)
 	}
 	return &command.Done{Version: s.index}
 }
@@ -141,6 +145,7 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 	}
 	slices.SortFunc(result.jobs, func(a, b taskChange) int { return cmp.Compare(a.job.ID, b.job.ID) })
 	result.node = changed(old, c, leftovers)
+	result.proven = provenBy(old, c)
 	return result
 }
 
@@ -279,8 +284,9 @@ func gone(t cluster.Task, why string) cluster.Task {
 	return t
 }
 
-// loseTasks marks all tasks on a node as lost.
-func (s *State) loseTasks(node, why string) {
+// loseTasks marks all tasks on a node as lost. Unless they are proven to have ended, the next attempts of their jobs
+// wait for proof.
+func (s *State) loseTasks(node, why string, proven bool) {
 	var lost []taskChange
 	for k, rank := range s.onNode.From(nodeJob{node, 0}) {
 		if k.node != node {
@@ -292,6 +298,9 @@ func (s *State) loseTasks(node, why string) {
 		}
 	}
 	for _, x := range lost {
+		if !proven {
+			s.awaitProof(x.job, node)
+		}
 		s.putTask(x)
 	}
 }

@@ -114,14 +114,8 @@ func (s *State) dispatch(c command.Command) command.Result {
 		return s.changeCrontab(c)
 	case *command.SetSecret, *command.DeleteSecrets, *command.ResealSecrets:
 		return s.changeSecrets(c)
-	case *command.RegisterNode:
-		return s.register(c)
-	case *command.ReportTasks:
-		return s.report(c)
-	case *command.SetLiveness:
-		return s.setLiveness(c)
-	case *command.UpdateNodes:
-		return s.updateNodes(c)
+	case *command.RegisterNode, *command.ReportTasks, *command.SetLiveness, *command.UpdateNodes, *command.FenceNode:
+		return s.ofNodes(c)
 	case *command.CommitPlan:
 		return s.commit(c)
 	case *command.Tick:
@@ -160,6 +154,23 @@ func (s *State) dispatch(c command.Command) command.Result {
 		return s.once(c.Request, func() (*command.Refusal, bool) { return s.hosts.RevokeCertificates(s.now, c) })
 	}
 	return command.Refuse(command.Internal, "unknown command", "upgrade this controller")
+}
+
+// ofNodes carries out a command about nodes.
+func (s *State) ofNodes(c command.Command) command.Result {
+	switch c := c.(type) {
+	case *command.RegisterNode:
+		return s.register(c)
+	case *command.ReportTasks:
+		return s.report(c)
+	case *command.SetLiveness:
+		return s.setLiveness(c)
+	case *command.UpdateNodes:
+		return s.updateNodes(c)
+	case *command.FenceNode:
+		return s.fenceNode(c)
+	}
+	return command.Refuse(command.Internal, "unknown command about nodes", "")
 }
 
 // changeCrontab carries out a command about recurring jobs.

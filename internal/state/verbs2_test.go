@@ -160,7 +160,7 @@ func (x *script) policy(w scriptLine) string {
 	}
 	p.MaxArray, p.MaxJobs = int32(w.number("maxarray", 1000)), w.number("maxpending", 1000)
 	p.PreemptExempt, p.PreemptGrace = w.duration("exempt"), w.duration("grace")
-	p.QuietEnd = w.duration("quietend")
+	p.QuietEnd, p.Fencing = w.duration("quietend"), w.has("fencing")
 	p.MaxRestarts, p.Private = int32(w.number("restarts", 5)), w.has("private")
 	schedulingOf(w, &p.Scheduling)
 	if w.has("broken") {
@@ -303,6 +303,12 @@ func (x *script) nodes() string {
 		}
 		if n.Reboot.When != cluster.NoReboot {
 			line += " reboot " + map[bool]string{true: "due", false: "waits"}[n.RebootDue(u)]
+		}
+		if f := &n.Fence; f.Since > 0 {
+			line += fmt.Sprintf(" fence for %v", f.Jobs)
+			if f.Tries > 0 {
+				line += fmt.Sprintf(" failed %d times: %s, next %s", f.Tries, f.Failure, f.Due().Sub(f.Tried))
+			}
 		}
 		if len(u.Gres) > 0 {
 			line += " gres " + cluster.FormatGres(u.Gres)

@@ -37,7 +37,7 @@ func (x *script) run(line string) string {
 		return x.liveness(verb, w)
 	case "cancel", "signal", "hold", "release", "requeue", "set", "admincomment":
 		return x.change(verb, w)
-	case "drain", "resume", "remove", "reboot", "rebootidle", "cancelreboot":
+	case "drain", "resume", "remove", "reboot", "rebootidle", "cancelreboot", "fenced":
 		return x.updateNodes(verb, w)
 	case "audit":
 		return x.audited()
@@ -65,7 +65,7 @@ func (x *script) run(line string) string {
 		return x.qos(w)
 	case "jobs", "request":
 		return x.ofJobs(verb, w)
-	case "nodes", "fleet":
+	case "nodes", "fleet", "fence", "fences":
 		return x.ofNodes(verb, w)
 	case "state":
 		c := x.s.View().Counts()
@@ -265,6 +265,7 @@ func (x *script) updateNodes(verb string, w scriptLine) string {
 	action := map[string]command.NodeAction{
 		"drain": command.DrainNodes, "resume": command.ResumeNodes, "remove": command.RemoveNodes,
 		"reboot": command.RebootNodes, "rebootidle": command.RebootNodesWhenIdle, "cancelreboot": command.CancelReboots,
+		"fenced": command.ConfirmFenced,
 	}
 	return x.apply(&command.UpdateNodes{Request: request16(w), Actor: actor(w.plain[0]), Names: names(w.plain[1]), Action: action[verb], Reason: w.keys["why"], Force: w.has("force")})
 }

@@ -45,6 +45,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	if j.WriteTime > 0 {
 		p.CheckpointWriteTime = durationpb.New(j.WriteTime)
 	}
+	p.UnfencedNodes = j.Unfenced
 	for _, a := range j.Avoided {
 		p.AvoidedNodes = append(p.AvoidedNodes, &greylagv1.AvoidedNode{Node: a.Node, Until: Timestamp(a.Until), Attempt: uint32(a.Attempt)})
 	}

@@ -197,6 +197,11 @@ func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string, now cl
 	for _, f := range n.FailuresAt(now) {
 		p.Failures = append(p.Failures, &greylagv1.NodeFailure{Time: Timestamp(f.At), Cause: f.Cause})
 	}
+	if f := &n.Fence; f.Since > 0 {
+		p.Fence = &greylagv1.NodeFence{
+			Since: Timestamp(f.Since), Jobs: uint32(len(f.Jobs)), Tries: f.Tries, Tried: Timestamp(f.Tried), Failure: f.Failure, Next: Timestamp(f.Due()),
+		}
+	}
 	if r := &n.Reboot; r.When != cluster.NoReboot {
 		p.Reboot = &greylagv1.NodeReboot{
 			WhenIdle: r.When == cluster.RebootIdling, By: r.By, Reason: r.Why, Since: Timestamp(r.Since), Due: n.RebootDue(use), StayDrained: r.Down,

@@ -228,6 +228,7 @@ type Job struct {
 	Asked     Instant
 	WriteTime time.Duration
 	Avoided   []Avoided // nodes on which attempts failed, by name; replaced, never changed
+	Unfenced  []string  // nodes that may still run a task of an attempt that has ended, by name; replaced, never changed
 	Members   *Members  // of an elastic job with an allocation; else nil
 	// Activity is what its nodes have noticed of the current or last attempt; nil for nothing. Replaced, never changed.
 	Activity *Activity

@@ -96,6 +96,7 @@ type Node struct {
 	// DrainCause is the cause of the condition that drained the node; "" if an operator drained it.
 	DrainCause string
 	Reboot     Reboot
+	Fence      Fence
 	Drains     []SelfDrain // the last drains by conditions, oldest first; replaced, never changed
 
 	Joined   Instant       // of its first registration
@@ -121,6 +122,35 @@ type Reboot struct {
 	// long.
 	Drained bool
 	Down    bool // the node stays drained afterwards
+}
+
+// Fence is the wait for proof that a node runs no task of attempts that have ended. Their jobs do not start before.
+type Fence struct {
+	Since   Instant // 0: no job waits
+	Index   uint64  // of the log entry since which the newest of them waits
+	Jobs    []JobID // ascending; replaced, never changed
+	Tries   uint32  // runs of the fence program that failed
+	Tried   Instant // when the last of them ended
+	Failure string  // of the last one
+}
+
+// FenceRetry is the pause after the first run of the fence program that failed; each further one doubles it up to
+// MaxFenceRetry.
+const (
+	FenceRetry    = 10 * time.Second
+	MaxFenceRetry = 5 * time.Minute
+)
+
+// Due returns when the fence program runs next.
+func (f *Fence) Due() Instant {
+	if f.Tries == 0 {
+		return f.Since
+	}
+	pause := FenceRetry
+	for n := f.Tries; n > 1 && pause < MaxFenceRetry; n-- {
+		pause *= 2
+	}
+	return f.Tried.Add(min(pause, MaxFenceRetry))
 }
 
 // RebootDue reports whether the node is to reboot now.

@@ -61,11 +61,13 @@ type Policy struct {
 	NodeTimeout time.Duration // a node silent for this long is DOWN
 	// RebootTimeout is how long a node that was asked to reboot may take to return; 0: without limit.
 	RebootTimeout time.Duration
-	KillWait      time.Duration // between SIGTERM and SIGKILL
-	MaxArray      int32         // most elements of one array
-	MaxJobs       int64         // most active jobs
-	MaxRestarts   int32         // cluster failures without progress before a job is held
-	Retry         Retry         // of jobs that do not ask for another
+	// Fencing keeps the next attempt of a job from starting before its lost nodes are proven to run no task of it.
+	Fencing     bool
+	KillWait    time.Duration // between SIGTERM and SIGKILL
+	MaxArray    int32         // most elements of one array
+	MaxJobs     int64         // most active jobs
+	MaxRestarts int32         // cluster failures without progress before a job is held
+	Retry       Retry         // of jobs that do not ask for another
 	// PreemptExempt is how long a job runs before it may be preempted, and MaxPreemptions how often it may be in
 	// 24 hours; 0 means no limit.
 	PreemptExempt  time.Duration

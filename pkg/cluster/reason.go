@@ -69,7 +69,8 @@ const (
 	ReasonInvalidQOS
 	ReasonAccountNotAllowed
 	ReasonCheckpoint
-	maxReason = ReasonCheckpoint
+	ReasonFencing
+	maxReason = ReasonFencing
 )
 
 var reasonNames = [...]string{
@@ -120,6 +121,7 @@ var reasonNames = [...]string{
 	ReasonInvalidQOS:             "InvalidQOS",
 	ReasonAccountNotAllowed:      "AccountNotAllowed",
 	ReasonCheckpoint:             "CheckpointDamaged",
+	ReasonFencing:                "NodeFencing",
 }
 
 // String returns the code as scripts read it.

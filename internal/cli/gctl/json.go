@@ -88,6 +88,7 @@ type nodeJSON struct {
 
 	Conditions      []conditionJSON `json:"conditions,omitempty"`
 	Reboot          *rebootJSON     `json:"reboot,omitempty"`
+	Fence           *fenceJSON      `json:"fence,omitempty"`
 	DrainCause      string          `json:"drain_cause,omitempty"`
 	DrainSuppressed bool            `json:"drain_suppressed,omitempty"`
 	Failures        []failureJSON   `json:"failures,omitempty"`
@@ -142,6 +143,23 @@ func rebootOf(r *greylagv1.NodeReboot) *rebootJSON {
 	return &rebootJSON{r.WhenIdle, r.Due, r.StayDrained, r.By, tool.Timestamp(r.Since), r.Reason}
 }
 
+// fenceJSON is the wait of jobs for proof that a node is off.
+type fenceJSON struct {
+	Since   *time.Time `json:"since"`
+	Jobs    uint32     `json:"jobs"`
+	Tries   uint32     `json:"tries"`
+	Tried   *time.Time `json:"tried,omitempty"`
+	Failure string     `json:"failure,omitempty"`
+	Next    *time.Time `json:"next,omitempty"`
+}
+
+func fenceOf(f *greylagv1.NodeFence) *fenceJSON {
+	if f == nil {
+		return nil
+	}
+	return &fenceJSON{tool.Timestamp(f.Since), f.Jobs, f.Tries, tool.Timestamp(f.Tried), f.Failure, tool.Timestamp(f.Next)}
+}
+
 type failureJSON struct {
 	Time  *time.Time `json:"time"`
 	Cause string     `json:"cause"`
@@ -159,7 +177,7 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 			Memory: n.Memory, MemoryUsed: n.MemoryUsed, GPUs: []gpuJSON{}, Jobs: n.Jobs, Features: n.Features, Region: n.Region, Partitions: n.Partitions, Reserved: n.Reservations,
 			Drain: n.Drain, Reason: n.Reason, ReasonBy: n.ReasonBy, ReasonSince: tool.Timestamp(n.ReasonSince), Fault: n.Fault,
 			Version: n.Version, Runtime: n.Runtime, Registered: tool.Timestamp(n.Registered), Epoch: n.Epoch,
-			Reboot: rebootOf(n.Reboot), DrainCause: n.DrainCause, DrainSuppressed: n.DrainSuppressed, Repair: wire.Word(n.Repair),
+			Reboot: rebootOf(n.Reboot), Fence: fenceOf(n.Fence), DrainCause: n.DrainCause, DrainSuppressed: n.DrainSuppressed, Repair: wire.Word(n.Repair),
 			FailureScore: n.FailureScore, FailsOften: n.FailsOften,
 		}
 		for _, g := range n.Gpus {

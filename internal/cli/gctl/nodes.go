@@ -194,7 +194,7 @@ func gresText(n *greylagv1.Node) string {
 
 func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 	facts := [][2]string{
-		{"state", standing(n)}, {"since", t.FormatTime(n.Since)}, {"fault", n.Fault}, {"drain reason", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.FormatTime(n.ReasonSince)}, {"reboot", t.rebootText(n.Reboot)},
+		{"state", standing(n)}, {"since", t.FormatTime(n.Since)}, {"fault", n.Fault}, {"drain reason", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.FormatTime(n.ReasonSince)}, {"reboot", t.rebootText(n.Reboot)}, {"fence", t.fenceText(n)},
 		{"partitions", strings.Join(n.Partitions, ", ")}, {"reserved by", strings.Join(n.Reservations, ", ")}, {"jobs", number(n.Jobs)},
 		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
 		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory)/cluster.MiB*cluster.MiB, cluster.Bytes(n.MemoryUsed))},
@@ -247,6 +247,19 @@ func (t commands) rebootText(r *greylagv1.NodeReboot) string {
 	return text
 }
 
+// fenceText describes the wait of jobs for proof that a node is off; "" for none.
+func (t commands) fenceText(n *greylagv1.Node) string {
+	f := n.Fence
+	if f == nil {
+		return ""
+	}
+	text := fmt.Sprintf("since %s no proof that it runs no task of earlier attempts of %s", t.FormatTime(f.Since), ui.Count(int64(f.Jobs), "job"))
+	if f.Tries > 0 {
+		text += fmt.Sprintf("; fence.program failed %s, last at %s: %s; it runs again at %s", ui.Count(int64(f.Tries), "time"), t.FormatTime(f.Tried), f.Failure, t.FormatTime(f.Next))
+	}
+	return text + "; if the node is off: gctl node fenced " + n.Name
+}
+
 func (t commands) drain() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
@@ -273,7 +286,7 @@ func (t commands) resume() *cobra.Command {
 
 func (t commands) node() *cobra.Command {
 	node := &cobra.Command{
-		Use: "node", Short: "Remove retired nodes", GroupID: tool.GroupNodes, Args: tool.RequireSubcommand,
+		Use: "node", Short: "Remove retired nodes, and confirm that nodes are off", GroupID: tool.GroupNodes, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	force := false
@@ -290,8 +303,25 @@ requeued or end as NODE_FAIL.`,
 		}),
 	}
 	remove.Flags().BoolVar(&force, "force", false, "remove unresponsive nodes even if they have jobs")
-	node.AddCommand(remove)
+	node.AddCommand(remove, t.fenced())
 	return node
+}
+
+func (t commands) fenced() *cobra.Command {
+	reason := ""
+	c := &cobra.Command{
+		Use: "fenced NODES", Short: "Confirm that nodes are off, so that their jobs run elsewhere", Args: cobra.MinimumNArgs(1),
+		Long: `Confirms that nodes are off, or can reach neither the storage nor the network
+of their jobs. A node that does not respond is DOWN at once, and jobs whose last
+attempts ran there wait for it no longer. If the node still runs, two attempts
+of a job run at the same time: check its power first.`,
+		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
+			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: greylagv1.NodeAction_NODE_ACTION_FENCED, Reason: reason}, args)
+		}),
+	}
+	c.Flags().StringVarP(&reason, "reason", "r", "", "reason in the audit journal")
+	return c
 }
 
 // change drains, resumes or removes nodes.
@@ -339,7 +369,7 @@ func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.U
 		return t.tellDrained(ctx, c, answer.Names)
 	}
 	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{
-		"resume": "resumed", "remove": "removed", "reboot": "will reboot", "reboot-when-idle": "will reboot when idle:", "cancel-reboot": "reboot cancelled:",
+		"resume": "resumed", "remove": "removed", "reboot": "will reboot", "reboot-when-idle": "will reboot when idle:", "cancel-reboot": "reboot cancelled:", "fenced": "confirmed as off:",
 	}[wire.Word(request.Action)], hostlist.Compress(answer.Names))
 	return err
 }

@@ -108,6 +108,9 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	}
 	facts = append(facts, [2]string{"secrets", strings.Join(j.Secrets, ", ")}, [2]string{"mounts", strings.Join(ui.MountWords(j), ", ")})
 	facts = append(facts, [2]string{"checkpoints", t.checkpointText(j)}, [2]string{"checkpoint signal", ui.SignalText(j)}, [2]string{"at the limit", atLimitText(j)}, [2]string{"retries", ui.RetryText(j)})
+	if len(j.UnfencedNodes) > 0 {
+		facts = append(facts, [2]string{"waits for", "proof that its last attempt does not run on " + hostlist.Compress(j.UnfencedNodes)})
+	}
 	for _, a := range j.AvoidedNodes {
 		facts = append(facts, [2]string{"avoids", fmt.Sprintf("%s until %s, attempt %d failed there", a.Node, t.FormatTime(a.Until), a.Attempt)})
 	}

@@ -76,6 +76,7 @@ type JobJSON struct {
 	Elastic      *elasticJSON     `json:"elastic,omitempty"`
 	WriteTime    float64          `json:"checkpoint_write_time,omitempty"` // seconds
 	Avoided      []avoidedJSON    `json:"avoided_nodes,omitempty"`
+	Unfenced     []string         `json:"unfenced_nodes,omitempty"`
 	LastAttempt  *lastAttemptJSON `json:"last_attempt,omitempty"`
 	Warning      string           `json:"warning,omitempty"`
 	WarningAt    *time.Time       `json:"warning_at,omitempty"`
@@ -160,7 +161,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Started: Stamp(TimeOf(j.Started)), Ended: Stamp(TimeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
 		Depends: DependencyWords(j.Depends), DependsAny: len(j.Depends) > 0 && j.Depends[0].Any, EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
 		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, AdminComment: j.AdminComment, WCKey: j.Wckey, MailTypes: MailWords(j), MailUser: j.MailUser, Secrets: j.Secrets, Mounts: MountWords(j), SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
-		Checkpoint: OutputPath(j, j.CheckpointDir), Restart: restartMode(j), Checkpoints: Checkpoints(j), Resume: j.Resume, Retry: writeRetry(j), Avoided: writeAvoided(j), LastAttempt: writeLastAttempt(j),
+		Checkpoint: OutputPath(j, j.CheckpointDir), Restart: restartMode(j), Checkpoints: Checkpoints(j), Resume: j.Resume, Retry: writeRetry(j), Avoided: writeAvoided(j), Unfenced: j.UnfencedNodes, LastAttempt: writeLastAttempt(j),
 		Warning: j.Warning, WarningAt: Stamp(TimeOf(j.WarningAt)), Idle: writeIdle(j.IdleGpus), CkptSignal: writeSignal(j.CheckpointSignal), AtLimit: j.RequeueAtLimit, Elastic: writeElastic(j), WriteTime: j.CheckpointWriteTime.AsDuration().Seconds(),
 		Others: j.OtherPartitions, Reservation: j.Reservation,
 		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.Lien), FundedUntil: Stamp(TimeOf(j.FundedUntil)), PaidIn: j.PaidIn,

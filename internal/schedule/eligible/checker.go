@@ -3,6 +3,7 @@ package eligible
 import (
 	"fmt"
 
+	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/schedule/words"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -44,6 +45,9 @@ func NewChecker(snap *cluster.Snapshot, jobs JobList, rules *Rules, elements *El
 
 // First returns the first obstacle that keeps a job from starting whatever is free, if there is one.
 func (c *Checker) First(job *cluster.Job) (Obstacle, bool) {
+	if len(job.Unfenced) > 0 {
+		return fencing(job), true
+	}
 	if max(job.Eligible, job.Spec.Begin) > c.snap.Now {
 		return Obstacle{cluster.ReasonBeginTime, c.lastFailure(job, "")}, true
 	}
@@ -79,6 +83,7 @@ func (c *Checker) All(job *cluster.Job) []Obstacle {
 		}
 	}
 	spec := job.Spec
+	note(fencing(job), len(job.Unfenced) > 0)
 	if max(job.Eligible, spec.Begin) > c.snap.Now {
 		note(Obstacle{cluster.ReasonBeginTime, "before its begin time" + c.lastFailure(job, "; ")}, true)
 	}
@@ -110,6 +115,11 @@ func (c *Checker) All(job *cluster.Job) []Obstacle {
 		note(arrayLimit(limit), true)
 	}
 	return append(all, c.Limits.All(spec)...)
+}
+
+// fencing is the obstacle of a job whose last attempt may still run on lost nodes.
+func fencing(job *cluster.Job) Obstacle {
+	return Obstacle{cluster.ReasonFencing, fmt.Sprintf("its last attempt may still run on %s: waits until that is proven to be off", hostlist.Compress(job.Unfenced))}
 }
 
 // hold returns the hold of a job, if it is held.

@@ -10,6 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/internal/schedule/plan"
+	"github.com/greylag/greylag/internal/schedule/words"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -191,7 +192,29 @@ func notes(p *plan.Pass, job *cluster.Job, mayStart bool) (list []string) {
 	if from := job.PreemptsFrom; from > p.Snap.Now && len(p.Resources().QOS[job.Spec.QOS].Preempts) > 0 {
 		list = append(list, fmt.Sprintf("preempts no other job for another %s, since it failed within 10 minutes of a start for which others were preempted", cluster.FormatElapsed(from.Sub(p.Snap.Now))))
 	}
-	return append(list, avoidNotes(p, job)...)
+	return append(append(list, fenceNotes(p, job)...), avoidNotes(p, job)...)
+}
+
+// fenceNotes says how far the fencing of the nodes is that a job waits for.
+func fenceNotes(p *plan.Pass, job *cluster.Job) (list []string) {
+	for _, name := range job.Unfenced[:min(len(job.Unfenced), maxFirst)] {
+		at, found := slices.BinarySearchFunc(p.Snap.Nodes, name, func(n *cluster.Node, name string) int { return strings.Compare(n.Name, name) })
+		if !found {
+			continue
+		}
+		n := p.Snap.Nodes[at]
+		text := "fence.program has not succeeded yet"
+		switch f := &n.Fence; {
+		case n.Liveness == cluster.Alive:
+			text = "it has returned, and ends the tasks of that attempt"
+		case n.Liveness == cluster.Silent:
+			text = "it is fenced when it is DOWN"
+		case f.Tries > 0:
+			text = fmt.Sprintf("fence.program failed %s, last at %s: %s; it runs again at %s", words.Count(int32(f.Tries), "time"), words.Instant(f.Tried), f.Failure, words.Instant(f.Due()))
+		}
+		list = append(list, fmt.Sprintf("node %s: %s; if it is off: gctl node fenced %s", name, text, name))
+	}
+	return list
 }
 
 // avoidNotes names the nodes that a job avoids.

@@ -207,7 +207,7 @@ func (d *delta) keepChanged(e *Entry, promise *cluster.Promise) {
 
 // sameRequest reports whether nothing of a pending job changed that its planned start depends on.
 func sameRequest(a, b *cluster.Job) bool {
-	return a.Spec == b.Spec && a.Hold == b.Hold && a.Eligible == b.Eligible && a.Attempt == b.Attempt
+	return a.Spec == b.Spec && a.Hold == b.Hold && a.Eligible == b.Eligible && a.Attempt == b.Attempt && len(a.Unfenced) == len(b.Unfenced)
 }
 
 // recheckSingletons withdraws the planned starts of singletons that may not start any more.

@@ -107,7 +107,7 @@ func (x *ineligible) add(p *Pass, e *Entry, o eligible.Obstacle) {
 		for _, d := range e.Job.Spec.Depends {
 			x.addDependency(p.Snap, e, d)
 		}
-	case cluster.ReasonBeginTime, cluster.ReasonDeadline, cluster.ReasonDependencyNeverSatisfied, cluster.ReasonInvalidQOS,
+	case cluster.ReasonFencing, cluster.ReasonBeginTime, cluster.ReasonDeadline, cluster.ReasonDependencyNeverSatisfied, cluster.ReasonInvalidQOS,
 		cluster.ReasonPartitionDown, cluster.ReasonPartitionNodeLimit, cluster.ReasonPartitionTimeLimit, cluster.ReasonAccountNotAllowed:
 	default:
 		if e.Class == nil || !e.Class.never() {

@@ -185,7 +185,7 @@ func (e *Visibility) See(j *cluster.Job) *cluster.Job {
 		}
 		shown := *j
 		shown.Spec, shown.Tasks, shown.Steps, shown.Members, shown.Requester = e.redacted, nil, nil, nil, ""
-		shown.Charged, shown.AdminComment, shown.Avoided, shown.WriteTime, shown.Attempts = 0, "", nil, 0, nil
+		shown.Charged, shown.AdminComment, shown.Avoided, shown.Unfenced, shown.WriteTime, shown.Attempts = 0, "", nil, nil, 0, nil
 		shown.Activity = nil
 		if j.State != cluster.Pending || j.Hold == cluster.HeldForCredits { // what an account lacks is private
 			shown.Detail = ""

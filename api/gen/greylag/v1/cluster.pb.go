@@ -263,6 +263,7 @@ const (
 	NodeAction_NODE_ACTION_REBOOT           NodeAction = 4 // drain them, and reboot each when its jobs have ended
 	NodeAction_NODE_ACTION_REBOOT_WHEN_IDLE NodeAction = 5 // reboot each at the first moment without jobs
 	NodeAction_NODE_ACTION_CANCEL_REBOOT    NodeAction = 6
+	NodeAction_NODE_ACTION_FENCED           NodeAction = 7 // they are off, or cut off: jobs wait for them no longer
 )
 
 // Enum value maps for NodeAction.
@@ -275,6 +276,7 @@ var (
 		4: "NODE_ACTION_REBOOT",
 		5: "NODE_ACTION_REBOOT_WHEN_IDLE",
 		6: "NODE_ACTION_CANCEL_REBOOT",
+		7: "NODE_ACTION_FENCED",
 	}
 	NodeAction_value = map[string]int32{
 		"NODE_ACTION_UNSPECIFIED":      0,
@@ -284,6 +286,7 @@ var (
 		"NODE_ACTION_REBOOT":           4,
 		"NODE_ACTION_REBOOT_WHEN_IDLE": 5,
 		"NODE_ACTION_CANCEL_REBOOT":    6,
+		"NODE_ACTION_FENCED":           7,
 	}
 )
 
@@ -525,6 +528,8 @@ const (
 	AuditKind_AUDIT_KIND_NODES_REBOOT           AuditKind = 45
 	AuditKind_AUDIT_KIND_NODES_REBOOT_WHEN_IDLE AuditKind = 46
 	AuditKind_AUDIT_KIND_NODES_CANCEL_REBOOT    AuditKind = 47
+	AuditKind_AUDIT_KIND_NODES_FENCED           AuditKind = 48
+	AuditKind_AUDIT_KIND_FENCE_FAILED           AuditKind = 49
 )
 
 // Enum value maps for AuditKind.
@@ -578,6 +583,8 @@ var (
 		45: "AUDIT_KIND_NODES_REBOOT",
 		46: "AUDIT_KIND_NODES_REBOOT_WHEN_IDLE",
 		47: "AUDIT_KIND_NODES_CANCEL_REBOOT",
+		48: "AUDIT_KIND_NODES_FENCED",
+		49: "AUDIT_KIND_FENCE_FAILED",
 	}
 	AuditKind_value = map[string]int32{
 		"AUDIT_KIND_UNSPECIFIED":            0,
@@ -628,6 +635,8 @@ var (
 		"AUDIT_KIND_NODES_REBOOT":           45,
 		"AUDIT_KIND_NODES_REBOOT_WHEN_IDLE": 46,
 		"AUDIT_KIND_NODES_CANCEL_REBOOT":    47,
+		"AUDIT_KIND_NODES_FENCED":           48,
+		"AUDIT_KIND_FENCE_FAILED":           49,
 	}
 )
 
@@ -1944,6 +1953,7 @@ type Node struct {
 	FailureScore    int64                  `protobuf:"varint,48,opt,name=failure_score,json=failureScore,proto3" json:"failure_score,omitempty"`          // 10 x its failure rate / the cluster's
 	FailsOften      bool                   `protobuf:"varint,49,opt,name=fails_often,json=failsOften,proto3" json:"fails_often,omitempty"`                // jobs that request more than 8 nodes start there only if they cannot start as early elsewhere
 	Reboot          *NodeReboot            `protobuf:"bytes,31,opt,name=reboot,proto3" json:"reboot,omitempty"`                                           // absent: none is requested
+	Fence           *NodeFence             `protobuf:"bytes,54,opt,name=fence,proto3" json:"fence,omitempty"`                                             // absent: no job waits for proof that it is off
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2216,6 +2226,13 @@ func (x *Node) GetReboot() *NodeReboot {
 	return nil
 }
 
+func (x *Node) GetFence() *NodeFence {
+	if x != nil {
+		return x.Fence
+	}
+	return nil
+}
+
 // NodeFailure is a failure of a node itself, not of a program on it.
 type NodeFailure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2269,6 +2286,91 @@ func (x *NodeFailure) GetCause() string {
 	return ""
 }
 
+// NodeFence is the wait of jobs for proof that a node runs no task of their last attempts.
+type NodeFence struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
+	Jobs          uint32                 `protobuf:"varint,2,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	Tries         uint32                 `protobuf:"varint,3,opt,name=tries,proto3" json:"tries,omitempty"`    // runs of fence_program that failed
+	Tried         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=tried,proto3" json:"tried,omitempty"`     // end of the last of them
+	Failure       string                 `protobuf:"bytes,5,opt,name=failure,proto3" json:"failure,omitempty"` // of the last one
+	Next          *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=next,proto3" json:"next,omitempty"`       // when it runs next, if the node is DOWN
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeFence) Reset() {
+	*x = NodeFence{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeFence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeFence) ProtoMessage() {}
+
+func (x *NodeFence) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeFence.ProtoReflect.Descriptor instead.
+func (*NodeFence) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *NodeFence) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *NodeFence) GetJobs() uint32 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+func (x *NodeFence) GetTries() uint32 {
+	if x != nil {
+		return x.Tries
+	}
+	return 0
+}
+
+func (x *NodeFence) GetTried() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Tried
+	}
+	return nil
+}
+
+func (x *NodeFence) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
+func (x *NodeFence) GetNext() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
 // NodeReboot is an operator's request to reboot a node.
 type NodeReboot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2284,7 +2386,7 @@ type NodeReboot struct {
 
 func (x *NodeReboot) Reset() {
 	*x = NodeReboot{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2296,7 +2398,7 @@ func (x *NodeReboot) String() string {
 func (*NodeReboot) ProtoMessage() {}
 
 func (x *NodeReboot) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2309,7 +2411,7 @@ func (x *NodeReboot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReboot.ProtoReflect.Descriptor instead.
 func (*NodeReboot) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeReboot) GetWhenIdle() bool {
@@ -2364,7 +2466,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2478,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2491,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListNodesRequest) GetNames() []string {
@@ -2416,7 +2518,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2428,7 +2530,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2441,7 +2543,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -2473,7 +2575,7 @@ type UpdateNodesRequest struct {
 
 func (x *UpdateNodesRequest) Reset() {
 	*x = UpdateNodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2587,7 @@ func (x *UpdateNodesRequest) String() string {
 func (*UpdateNodesRequest) ProtoMessage() {}
 
 func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2600,7 @@ func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UpdateNodesRequest) GetRequestId() string {
@@ -2546,7 +2648,7 @@ type UpdateNodesResponse struct {
 
 func (x *UpdateNodesResponse) Reset() {
 	*x = UpdateNodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2558,7 +2660,7 @@ func (x *UpdateNodesResponse) String() string {
 func (*UpdateNodesResponse) ProtoMessage() {}
 
 func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2571,7 +2673,7 @@ func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesResponse.ProtoReflect.Descriptor instead.
 func (*UpdateNodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UpdateNodesResponse) GetNames() []string {
@@ -2602,7 +2704,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2614,7 +2716,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2627,7 +2729,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateTokenRequest) GetRequestId() string {
@@ -2682,7 +2784,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2796,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2809,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateTokenResponse) GetToken() string {
@@ -2737,7 +2839,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +2851,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +2864,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -2814,7 +2916,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +2928,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +2941,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -2893,7 +2995,7 @@ type RenewCertificateRequest struct {
 
 func (x *RenewCertificateRequest) Reset() {
 	*x = RenewCertificateRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +3007,7 @@ func (x *RenewCertificateRequest) String() string {
 func (*RenewCertificateRequest) ProtoMessage() {}
 
 func (x *RenewCertificateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +3020,7 @@ func (x *RenewCertificateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewCertificateRequest.ProtoReflect.Descriptor instead.
 func (*RenewCertificateRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RenewCertificateRequest) GetCsr() []byte {
@@ -2937,7 +3039,7 @@ type RenewCertificateResponse struct {
 
 func (x *RenewCertificateResponse) Reset() {
 	*x = RenewCertificateResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2949,7 +3051,7 @@ func (x *RenewCertificateResponse) String() string {
 func (*RenewCertificateResponse) ProtoMessage() {}
 
 func (x *RenewCertificateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2962,7 +3064,7 @@ func (x *RenewCertificateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewCertificateResponse.ProtoReflect.Descriptor instead.
 func (*RenewCertificateResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RenewCertificateResponse) GetCertificate() []byte {
@@ -2981,7 +3083,7 @@ type ListCertificatesRequest struct {
 
 func (x *ListCertificatesRequest) Reset() {
 	*x = ListCertificatesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2993,7 +3095,7 @@ func (x *ListCertificatesRequest) String() string {
 func (*ListCertificatesRequest) ProtoMessage() {}
 
 func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3006,7 +3108,7 @@ func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListCertificatesRequest) GetRead() *Read {
@@ -3027,7 +3129,7 @@ type ListCertificatesResponse struct {
 
 func (x *ListCertificatesResponse) Reset() {
 	*x = ListCertificatesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3039,7 +3141,7 @@ func (x *ListCertificatesResponse) String() string {
 func (*ListCertificatesResponse) ProtoMessage() {}
 
 func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3052,7 +3154,7 @@ func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*ListCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListCertificatesResponse) GetAsOf() *AsOf {
@@ -3091,7 +3193,7 @@ type Rotation struct {
 
 func (x *Rotation) Reset() {
 	*x = Rotation{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3103,7 +3205,7 @@ func (x *Rotation) String() string {
 func (*Rotation) ProtoMessage() {}
 
 func (x *Rotation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3116,7 +3218,7 @@ func (x *Rotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rotation.ProtoReflect.Descriptor instead.
 func (*Rotation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Rotation) GetPhase() RotationPhase {
@@ -3169,7 +3271,7 @@ type ListAuthoritiesRequest struct {
 
 func (x *ListAuthoritiesRequest) Reset() {
 	*x = ListAuthoritiesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3181,7 +3283,7 @@ func (x *ListAuthoritiesRequest) String() string {
 func (*ListAuthoritiesRequest) ProtoMessage() {}
 
 func (x *ListAuthoritiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3194,7 +3296,7 @@ func (x *ListAuthoritiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuthoritiesRequest.ProtoReflect.Descriptor instead.
 func (*ListAuthoritiesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 type ListAuthoritiesResponse struct {
@@ -3206,7 +3308,7 @@ type ListAuthoritiesResponse struct {
 
 func (x *ListAuthoritiesResponse) Reset() {
 	*x = ListAuthoritiesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3320,7 @@ func (x *ListAuthoritiesResponse) String() string {
 func (*ListAuthoritiesResponse) ProtoMessage() {}
 
 func (x *ListAuthoritiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3333,7 @@ func (x *ListAuthoritiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuthoritiesResponse.ProtoReflect.Descriptor instead.
 func (*ListAuthoritiesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListAuthoritiesResponse) GetCa() [][]byte {
@@ -3252,7 +3354,7 @@ type RotateAuthorityRequest struct {
 
 func (x *RotateAuthorityRequest) Reset() {
 	*x = RotateAuthorityRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3264,7 +3366,7 @@ func (x *RotateAuthorityRequest) String() string {
 func (*RotateAuthorityRequest) ProtoMessage() {}
 
 func (x *RotateAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3277,7 +3379,7 @@ func (x *RotateAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*RotateAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RotateAuthorityRequest) GetRequestId() string {
@@ -3309,7 +3411,7 @@ type RotateAuthorityResponse struct {
 
 func (x *RotateAuthorityResponse) Reset() {
 	*x = RotateAuthorityResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3321,7 +3423,7 @@ func (x *RotateAuthorityResponse) String() string {
 func (*RotateAuthorityResponse) ProtoMessage() {}
 
 func (x *RotateAuthorityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3334,7 +3436,7 @@ func (x *RotateAuthorityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateAuthorityResponse.ProtoReflect.Descriptor instead.
 func (*RotateAuthorityResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 type GetAuthorityRequest struct {
@@ -3345,7 +3447,7 @@ type GetAuthorityRequest struct {
 
 func (x *GetAuthorityRequest) Reset() {
 	*x = GetAuthorityRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3357,7 +3459,7 @@ func (x *GetAuthorityRequest) String() string {
 func (*GetAuthorityRequest) ProtoMessage() {}
 
 func (x *GetAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3370,7 +3472,7 @@ func (x *GetAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*GetAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 type GetAuthorityResponse struct {
@@ -3383,7 +3485,7 @@ type GetAuthorityResponse struct {
 
 func (x *GetAuthorityResponse) Reset() {
 	*x = GetAuthorityResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3395,7 +3497,7 @@ func (x *GetAuthorityResponse) String() string {
 func (*GetAuthorityResponse) ProtoMessage() {}
 
 func (x *GetAuthorityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3408,7 +3510,7 @@ func (x *GetAuthorityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAuthorityResponse.ProtoReflect.Descriptor instead.
 func (*GetAuthorityResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetAuthorityResponse) GetCa() [][]byte {
@@ -3441,7 +3543,7 @@ type CertificateHolder struct {
 
 func (x *CertificateHolder) Reset() {
 	*x = CertificateHolder{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3453,7 +3555,7 @@ func (x *CertificateHolder) String() string {
 func (*CertificateHolder) ProtoMessage() {}
 
 func (x *CertificateHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3466,7 +3568,7 @@ func (x *CertificateHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateHolder.ProtoReflect.Descriptor instead.
 func (*CertificateHolder) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CertificateHolder) GetRole() HostRole {
@@ -3527,7 +3629,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3641,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3654,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Certificate) GetSerial() string {
@@ -3617,7 +3719,7 @@ type RevokeCertificatesRequest struct {
 
 func (x *RevokeCertificatesRequest) Reset() {
 	*x = RevokeCertificatesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3629,7 +3731,7 @@ func (x *RevokeCertificatesRequest) String() string {
 func (*RevokeCertificatesRequest) ProtoMessage() {}
 
 func (x *RevokeCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3642,7 +3744,7 @@ func (x *RevokeCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*RevokeCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RevokeCertificatesRequest) GetRequestId() string {
@@ -3688,7 +3790,7 @@ type RevokeCertificatesResponse struct {
 
 func (x *RevokeCertificatesResponse) Reset() {
 	*x = RevokeCertificatesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +3802,7 @@ func (x *RevokeCertificatesResponse) String() string {
 func (*RevokeCertificatesResponse) ProtoMessage() {}
 
 func (x *RevokeCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +3815,7 @@ func (x *RevokeCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*RevokeCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 type AddMemberRequest struct {
@@ -3726,7 +3828,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3738,7 +3840,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3751,7 +3853,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -3776,7 +3878,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3890,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3903,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 type RemoveMemberRequest struct {
@@ -3813,7 +3915,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3825,7 +3927,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3838,7 +3940,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -3856,7 +3958,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3868,7 +3970,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3881,7 +3983,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 type TransferLeadershipRequest struct {
@@ -3893,7 +3995,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3905,7 +4007,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3918,7 +4020,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TransferLeadershipRequest) GetId() string {
@@ -3937,7 +4039,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3949,7 +4051,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3962,7 +4064,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TransferLeadershipResponse) GetLeader() string {
@@ -3981,7 +4083,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3993,7 +4095,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4006,7 +4108,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetPolicyRequest) GetRead() *Read {
@@ -4027,7 +4129,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4039,7 +4141,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4052,7 +4154,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetPolicyResponse) GetToml() string {
@@ -4089,7 +4191,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4101,7 +4203,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4114,7 +4216,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SetPolicyRequest) GetRequestId() string {
@@ -4163,7 +4265,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4175,7 +4277,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4188,7 +4290,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SetPolicyResponse) GetDiff() string {
@@ -4221,7 +4323,7 @@ type StreamSnapshotRequest struct {
 
 func (x *StreamSnapshotRequest) Reset() {
 	*x = StreamSnapshotRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4233,7 +4335,7 @@ func (x *StreamSnapshotRequest) String() string {
 func (*StreamSnapshotRequest) ProtoMessage() {}
 
 func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4246,7 +4348,7 @@ func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*StreamSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StreamSnapshotRequest) GetHistory() bool {
@@ -4267,7 +4369,7 @@ type StreamSnapshotResponse struct {
 
 func (x *StreamSnapshotResponse) Reset() {
 	*x = StreamSnapshotResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4279,7 +4381,7 @@ func (x *StreamSnapshotResponse) String() string {
 func (*StreamSnapshotResponse) ProtoMessage() {}
 
 func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4292,7 +4394,7 @@ func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*StreamSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *StreamSnapshotResponse) GetData() []byte {
@@ -4317,7 +4419,7 @@ type GetReadIndexRequest struct {
 
 func (x *GetReadIndexRequest) Reset() {
 	*x = GetReadIndexRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4329,7 +4431,7 @@ func (x *GetReadIndexRequest) String() string {
 func (*GetReadIndexRequest) ProtoMessage() {}
 
 func (x *GetReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4342,7 +4444,7 @@ func (x *GetReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*GetReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 type GetReadIndexResponse struct {
@@ -4354,7 +4456,7 @@ type GetReadIndexResponse struct {
 
 func (x *GetReadIndexResponse) Reset() {
 	*x = GetReadIndexResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4366,7 +4468,7 @@ func (x *GetReadIndexResponse) String() string {
 func (*GetReadIndexResponse) ProtoMessage() {}
 
 func (x *GetReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4379,7 +4481,7 @@ func (x *GetReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*GetReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetReadIndexResponse) GetIndex() uint64 {
@@ -4399,7 +4501,7 @@ type ListFinishedJobsRequest struct {
 
 func (x *ListFinishedJobsRequest) Reset() {
 	*x = ListFinishedJobsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4411,7 +4513,7 @@ func (x *ListFinishedJobsRequest) String() string {
 func (*ListFinishedJobsRequest) ProtoMessage() {}
 
 func (x *ListFinishedJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4424,7 +4526,7 @@ func (x *ListFinishedJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFinishedJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListFinishedJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListFinishedJobsRequest) GetFrom() uint64 {
@@ -4451,7 +4553,7 @@ type ListFinishedJobsResponse struct {
 
 func (x *ListFinishedJobsResponse) Reset() {
 	*x = ListFinishedJobsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4463,7 +4565,7 @@ func (x *ListFinishedJobsResponse) String() string {
 func (*ListFinishedJobsResponse) ProtoMessage() {}
 
 func (x *ListFinishedJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4476,7 +4578,7 @@ func (x *ListFinishedJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFinishedJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListFinishedJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListFinishedJobsResponse) GetRecords() [][]byte {
@@ -4504,7 +4606,7 @@ type ListJournalRowsRequest struct {
 
 func (x *ListJournalRowsRequest) Reset() {
 	*x = ListJournalRowsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4516,7 +4618,7 @@ func (x *ListJournalRowsRequest) String() string {
 func (*ListJournalRowsRequest) ProtoMessage() {}
 
 func (x *ListJournalRowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4529,7 +4631,7 @@ func (x *ListJournalRowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJournalRowsRequest.ProtoReflect.Descriptor instead.
 func (*ListJournalRowsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListJournalRowsRequest) GetJournal() uint32 {
@@ -4562,7 +4664,7 @@ type ListJournalRowsResponse struct {
 
 func (x *ListJournalRowsResponse) Reset() {
 	*x = ListJournalRowsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4574,7 +4676,7 @@ func (x *ListJournalRowsResponse) String() string {
 func (*ListJournalRowsResponse) ProtoMessage() {}
 
 func (x *ListJournalRowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4587,7 +4689,7 @@ func (x *ListJournalRowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJournalRowsResponse.ProtoReflect.Descriptor instead.
 func (*ListJournalRowsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListJournalRowsResponse) GetRows() [][]byte {
@@ -4606,7 +4708,7 @@ type GetBlobsRequest struct {
 
 func (x *GetBlobsRequest) Reset() {
 	*x = GetBlobsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4618,7 +4720,7 @@ func (x *GetBlobsRequest) String() string {
 func (*GetBlobsRequest) ProtoMessage() {}
 
 func (x *GetBlobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4631,7 +4733,7 @@ func (x *GetBlobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobsRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{57}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetBlobsRequest) GetDigests() [][]byte {
@@ -4650,7 +4752,7 @@ type GetBlobsResponse struct {
 
 func (x *GetBlobsResponse) Reset() {
 	*x = GetBlobsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[58]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4662,7 +4764,7 @@ func (x *GetBlobsResponse) String() string {
 func (*GetBlobsResponse) ProtoMessage() {}
 
 func (x *GetBlobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[58]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4675,7 +4777,7 @@ func (x *GetBlobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobsResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{58}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GetBlobsResponse) GetContents() [][]byte {
@@ -4817,7 +4919,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\tgpus_used\x18\x06 \x01(\x05R\bgpusUsed\x12\x1d\n" +
 	"\n" +
 	"cpus_total\x18\a \x01(\x05R\tcpusTotal\x12\x1b\n" +
-	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xa0\t\n" +
+	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xcd\t\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x15.greylag.v1.NodeStateR\x05state\x12\x18\n" +
@@ -4862,10 +4964,18 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\rfailure_score\x180 \x01(\x03R\ffailureScore\x12\x1f\n" +
 	"\vfails_often\x181 \x01(\bR\n" +
 	"failsOften\x12.\n" +
-	"\x06reboot\x18\x1f \x01(\v2\x16.greylag.v1.NodeRebootR\x06reboot\"S\n" +
+	"\x06reboot\x18\x1f \x01(\v2\x16.greylag.v1.NodeRebootR\x06reboot\x12+\n" +
+	"\x05fence\x186 \x01(\v2\x15.greylag.v1.NodeFenceR\x05fence\"S\n" +
 	"\vNodeFailure\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
-	"\x05cause\x18\x02 \x01(\tR\x05cause\"\xb8\x01\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\"\xe3\x01\n" +
+	"\tNodeFence\x120\n" +
+	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
+	"\x04jobs\x18\x02 \x01(\rR\x04jobs\x12\x14\n" +
+	"\x05tries\x18\x03 \x01(\rR\x05tries\x120\n" +
+	"\x05tried\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05tried\x12\x18\n" +
+	"\afailure\x18\x05 \x01(\tR\afailure\x12.\n" +
+	"\x04next\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04next\"\xb8\x01\n" +
 	"\n" +
 	"NodeReboot\x12\x1b\n" +
 	"\twhen_idle\x18\x01 \x01(\bR\bwhenIdle\x12\x0e\n" +
@@ -5046,7 +5156,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x12NODE_STATE_DRAINED\x10\x05\x12\x16\n" +
 	"\x12NODE_STATE_UNKNOWN\x10\x06\x12\x13\n" +
 	"\x0fNODE_STATE_DOWN\x10\a\x12\x17\n" +
-	"\x13NODE_STATE_RESERVED\x10\b*\xc9\x01\n" +
+	"\x13NODE_STATE_RESERVED\x10\b*\xe1\x01\n" +
 	"\n" +
 	"NodeAction\x12\x1b\n" +
 	"\x17NODE_ACTION_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -5055,7 +5165,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x12NODE_ACTION_REMOVE\x10\x03\x12\x16\n" +
 	"\x12NODE_ACTION_REBOOT\x10\x04\x12 \n" +
 	"\x1cNODE_ACTION_REBOOT_WHEN_IDLE\x10\x05\x12\x1d\n" +
-	"\x19NODE_ACTION_CANCEL_REBOOT\x10\x06*\x83\x01\n" +
+	"\x19NODE_ACTION_CANCEL_REBOOT\x10\x06\x12\x16\n" +
+	"\x12NODE_ACTION_FENCED\x10\a*\x83\x01\n" +
 	"\rRotationPhase\x12\x1e\n" +
 	"\x1aROTATION_PHASE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ROTATION_PHASE_RENEWING\x10\x01\x12\x1c\n" +
@@ -5070,7 +5181,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1eCERTIFICATE_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CERTIFICATE_ORIGIN_JOINED\x10\x01\x12\x1e\n" +
 	"\x1aCERTIFICATE_ORIGIN_RENEWED\x10\x02\x12\x1b\n" +
-	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xa5\n" +
+	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xdf\n" +
 	"\n" +
 	"\tAuditKind\x12\x1a\n" +
 	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -5121,7 +5232,9 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1aAUDIT_KIND_CHECKPOINT_DROP\x10,\x12\x1b\n" +
 	"\x17AUDIT_KIND_NODES_REBOOT\x10-\x12%\n" +
 	"!AUDIT_KIND_NODES_REBOOT_WHEN_IDLE\x10.\x12\"\n" +
-	"\x1eAUDIT_KIND_NODES_CANCEL_REBOOT\x10/2\x92\x0e\n" +
+	"\x1eAUDIT_KIND_NODES_CANCEL_REBOOT\x10/\x12\x1b\n" +
+	"\x17AUDIT_KIND_NODES_FENCED\x100\x12\x1b\n" +
+	"\x17AUDIT_KIND_FENCE_FAILED\x1012\x92\x0e\n" +
 	"\x0eClusterService\x12H\n" +
 	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
 	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +
@@ -5166,7 +5279,7 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_greylag_v1_cluster_proto_goTypes = []any{
 	(Role)(0),                          // 0: greylag.v1.Role
 	(HostRole)(0),                      // 1: greylag.v1.HostRole
@@ -5192,193 +5305,198 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*NodeGroup)(nil),                  // 21: greylag.v1.NodeGroup
 	(*Node)(nil),                       // 22: greylag.v1.Node
 	(*NodeFailure)(nil),                // 23: greylag.v1.NodeFailure
-	(*NodeReboot)(nil),                 // 24: greylag.v1.NodeReboot
-	(*ListNodesRequest)(nil),           // 25: greylag.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),          // 26: greylag.v1.ListNodesResponse
-	(*UpdateNodesRequest)(nil),         // 27: greylag.v1.UpdateNodesRequest
-	(*UpdateNodesResponse)(nil),        // 28: greylag.v1.UpdateNodesResponse
-	(*CreateTokenRequest)(nil),         // 29: greylag.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),        // 30: greylag.v1.CreateTokenResponse
-	(*JoinRequest)(nil),                // 31: greylag.v1.JoinRequest
-	(*JoinResponse)(nil),               // 32: greylag.v1.JoinResponse
-	(*RenewCertificateRequest)(nil),    // 33: greylag.v1.RenewCertificateRequest
-	(*RenewCertificateResponse)(nil),   // 34: greylag.v1.RenewCertificateResponse
-	(*ListCertificatesRequest)(nil),    // 35: greylag.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil),   // 36: greylag.v1.ListCertificatesResponse
-	(*Rotation)(nil),                   // 37: greylag.v1.Rotation
-	(*ListAuthoritiesRequest)(nil),     // 38: greylag.v1.ListAuthoritiesRequest
-	(*ListAuthoritiesResponse)(nil),    // 39: greylag.v1.ListAuthoritiesResponse
-	(*RotateAuthorityRequest)(nil),     // 40: greylag.v1.RotateAuthorityRequest
-	(*RotateAuthorityResponse)(nil),    // 41: greylag.v1.RotateAuthorityResponse
-	(*GetAuthorityRequest)(nil),        // 42: greylag.v1.GetAuthorityRequest
-	(*GetAuthorityResponse)(nil),       // 43: greylag.v1.GetAuthorityResponse
-	(*CertificateHolder)(nil),          // 44: greylag.v1.CertificateHolder
-	(*Certificate)(nil),                // 45: greylag.v1.Certificate
-	(*RevokeCertificatesRequest)(nil),  // 46: greylag.v1.RevokeCertificatesRequest
-	(*RevokeCertificatesResponse)(nil), // 47: greylag.v1.RevokeCertificatesResponse
-	(*AddMemberRequest)(nil),           // 48: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 49: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 50: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 51: greylag.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 52: greylag.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 53: greylag.v1.TransferLeadershipResponse
-	(*GetPolicyRequest)(nil),           // 54: greylag.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),          // 55: greylag.v1.GetPolicyResponse
-	(*SetPolicyRequest)(nil),           // 56: greylag.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),          // 57: greylag.v1.SetPolicyResponse
-	(*StreamSnapshotRequest)(nil),      // 58: greylag.v1.StreamSnapshotRequest
-	(*StreamSnapshotResponse)(nil),     // 59: greylag.v1.StreamSnapshotResponse
-	(*GetReadIndexRequest)(nil),        // 60: greylag.v1.GetReadIndexRequest
-	(*GetReadIndexResponse)(nil),       // 61: greylag.v1.GetReadIndexResponse
-	(*ListFinishedJobsRequest)(nil),    // 62: greylag.v1.ListFinishedJobsRequest
-	(*ListFinishedJobsResponse)(nil),   // 63: greylag.v1.ListFinishedJobsResponse
-	(*ListJournalRowsRequest)(nil),     // 64: greylag.v1.ListJournalRowsRequest
-	(*ListJournalRowsResponse)(nil),    // 65: greylag.v1.ListJournalRowsResponse
-	(*GetBlobsRequest)(nil),            // 66: greylag.v1.GetBlobsRequest
-	(*GetBlobsResponse)(nil),           // 67: greylag.v1.GetBlobsResponse
-	(*timestamppb.Timestamp)(nil),      // 68: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 69: google.protobuf.Duration
-	(*Read)(nil),                       // 70: greylag.v1.Read
-	(*AsOf)(nil),                       // 71: greylag.v1.AsOf
-	(*LicenceInfo)(nil),                // 72: greylag.v1.LicenceInfo
-	(JobState)(0),                      // 73: greylag.v1.JobState
-	(*GPU)(nil),                        // 74: greylag.v1.GPU
-	(*Gres)(nil),                       // 75: greylag.v1.Gres
-	(*Condition)(nil),                  // 76: greylag.v1.Condition
-	(Repair)(0),                        // 77: greylag.v1.Repair
-	(*GetTopologyRequest)(nil),         // 78: greylag.v1.GetTopologyRequest
-	(*SetTopologyRequest)(nil),         // 79: greylag.v1.SetTopologyRequest
-	(*ExplainJobRequest)(nil),          // 80: greylag.v1.ExplainJobRequest
-	(*GetPlanRequest)(nil),             // 81: greylag.v1.GetPlanRequest
-	(*GetTopologyResponse)(nil),        // 82: greylag.v1.GetTopologyResponse
-	(*SetTopologyResponse)(nil),        // 83: greylag.v1.SetTopologyResponse
-	(*ExplainJobResponse)(nil),         // 84: greylag.v1.ExplainJobResponse
-	(*GetPlanResponse)(nil),            // 85: greylag.v1.GetPlanResponse
+	(*NodeFence)(nil),                  // 24: greylag.v1.NodeFence
+	(*NodeReboot)(nil),                 // 25: greylag.v1.NodeReboot
+	(*ListNodesRequest)(nil),           // 26: greylag.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),          // 27: greylag.v1.ListNodesResponse
+	(*UpdateNodesRequest)(nil),         // 28: greylag.v1.UpdateNodesRequest
+	(*UpdateNodesResponse)(nil),        // 29: greylag.v1.UpdateNodesResponse
+	(*CreateTokenRequest)(nil),         // 30: greylag.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),        // 31: greylag.v1.CreateTokenResponse
+	(*JoinRequest)(nil),                // 32: greylag.v1.JoinRequest
+	(*JoinResponse)(nil),               // 33: greylag.v1.JoinResponse
+	(*RenewCertificateRequest)(nil),    // 34: greylag.v1.RenewCertificateRequest
+	(*RenewCertificateResponse)(nil),   // 35: greylag.v1.RenewCertificateResponse
+	(*ListCertificatesRequest)(nil),    // 36: greylag.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil),   // 37: greylag.v1.ListCertificatesResponse
+	(*Rotation)(nil),                   // 38: greylag.v1.Rotation
+	(*ListAuthoritiesRequest)(nil),     // 39: greylag.v1.ListAuthoritiesRequest
+	(*ListAuthoritiesResponse)(nil),    // 40: greylag.v1.ListAuthoritiesResponse
+	(*RotateAuthorityRequest)(nil),     // 41: greylag.v1.RotateAuthorityRequest
+	(*RotateAuthorityResponse)(nil),    // 42: greylag.v1.RotateAuthorityResponse
+	(*GetAuthorityRequest)(nil),        // 43: greylag.v1.GetAuthorityRequest
+	(*GetAuthorityResponse)(nil),       // 44: greylag.v1.GetAuthorityResponse
+	(*CertificateHolder)(nil),          // 45: greylag.v1.CertificateHolder
+	(*Certificate)(nil),                // 46: greylag.v1.Certificate
+	(*RevokeCertificatesRequest)(nil),  // 47: greylag.v1.RevokeCertificatesRequest
+	(*RevokeCertificatesResponse)(nil), // 48: greylag.v1.RevokeCertificatesResponse
+	(*AddMemberRequest)(nil),           // 49: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 50: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 51: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 52: greylag.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 53: greylag.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 54: greylag.v1.TransferLeadershipResponse
+	(*GetPolicyRequest)(nil),           // 55: greylag.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),          // 56: greylag.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),           // 57: greylag.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),          // 58: greylag.v1.SetPolicyResponse
+	(*StreamSnapshotRequest)(nil),      // 59: greylag.v1.StreamSnapshotRequest
+	(*StreamSnapshotResponse)(nil),     // 60: greylag.v1.StreamSnapshotResponse
+	(*GetReadIndexRequest)(nil),        // 61: greylag.v1.GetReadIndexRequest
+	(*GetReadIndexResponse)(nil),       // 62: greylag.v1.GetReadIndexResponse
+	(*ListFinishedJobsRequest)(nil),    // 63: greylag.v1.ListFinishedJobsRequest
+	(*ListFinishedJobsResponse)(nil),   // 64: greylag.v1.ListFinishedJobsResponse
+	(*ListJournalRowsRequest)(nil),     // 65: greylag.v1.ListJournalRowsRequest
+	(*ListJournalRowsResponse)(nil),    // 66: greylag.v1.ListJournalRowsResponse
+	(*GetBlobsRequest)(nil),            // 67: greylag.v1.GetBlobsRequest
+	(*GetBlobsResponse)(nil),           // 68: greylag.v1.GetBlobsResponse
+	(*timestamppb.Timestamp)(nil),      // 69: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 70: google.protobuf.Duration
+	(*Read)(nil),                       // 71: greylag.v1.Read
+	(*AsOf)(nil),                       // 72: greylag.v1.AsOf
+	(*LicenceInfo)(nil),                // 73: greylag.v1.LicenceInfo
+	(JobState)(0),                      // 74: greylag.v1.JobState
+	(*GPU)(nil),                        // 75: greylag.v1.GPU
+	(*Gres)(nil),                       // 76: greylag.v1.Gres
+	(*Condition)(nil),                  // 77: greylag.v1.Condition
+	(Repair)(0),                        // 78: greylag.v1.Repair
+	(*GetTopologyRequest)(nil),         // 79: greylag.v1.GetTopologyRequest
+	(*SetTopologyRequest)(nil),         // 80: greylag.v1.SetTopologyRequest
+	(*ExplainJobRequest)(nil),          // 81: greylag.v1.ExplainJobRequest
+	(*GetPlanRequest)(nil),             // 82: greylag.v1.GetPlanRequest
+	(*GetTopologyResponse)(nil),        // 83: greylag.v1.GetTopologyResponse
+	(*SetTopologyResponse)(nil),        // 84: greylag.v1.SetTopologyResponse
+	(*ExplainJobResponse)(nil),         // 85: greylag.v1.ExplainJobResponse
+	(*GetPlanResponse)(nil),            // 86: greylag.v1.GetPlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	8,  // 0: greylag.v1.StreamAuditRequest.kind:type_name -> greylag.v1.AuditKind
-	68, // 1: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
-	68, // 2: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
-	68, // 3: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
+	69, // 1: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
+	69, // 2: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
+	69, // 3: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
 	0,  // 4: greylag.v1.StreamAuditResponse.role:type_name -> greylag.v1.Role
 	8,  // 5: greylag.v1.StreamAuditResponse.kind:type_name -> greylag.v1.AuditKind
 	14, // 6: greylag.v1.GetStatusResponse.members:type_name -> greylag.v1.Member
 	13, // 7: greylag.v1.GetStatusResponse.restored:type_name -> greylag.v1.Restored
 	5,  // 8: greylag.v1.GetStatusResponse.ca_rotation:type_name -> greylag.v1.RotationPhase
-	68, // 9: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
-	68, // 10: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
-	68, // 11: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
-	69, // 12: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	70, // 13: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
+	69, // 9: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
+	69, // 10: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
+	69, // 11: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
+	70, // 12: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	71, // 13: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
 	20, // 14: greylag.v1.GetInfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	71, // 15: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
+	72, // 15: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
 	18, // 16: greylag.v1.GetInfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
-	72, // 17: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
+	73, // 17: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
 	17, // 18: greylag.v1.GetInfoResponse.failure_rate:type_name -> greylag.v1.FailureRate
-	68, // 19: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
-	68, // 20: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
+	69, // 19: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
+	69, // 20: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
 	2,  // 21: greylag.v1.ReservationInfo.state:type_name -> greylag.v1.ReservationState
 	19, // 22: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
-	73, // 23: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
-	69, // 24: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	74, // 23: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
+	70, // 24: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
 	21, // 25: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
 	3,  // 26: greylag.v1.NodeGroup.state:type_name -> greylag.v1.NodeState
 	3,  // 27: greylag.v1.Node.state:type_name -> greylag.v1.NodeState
-	74, // 28: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	68, // 29: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	68, // 30: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	68, // 31: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	75, // 32: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
-	75, // 33: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
-	76, // 34: greylag.v1.Node.conditions:type_name -> greylag.v1.Condition
-	77, // 35: greylag.v1.Node.repair:type_name -> greylag.v1.Repair
+	75, // 28: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
+	69, // 29: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	69, // 30: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	69, // 31: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	76, // 32: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
+	76, // 33: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
+	77, // 34: greylag.v1.Node.conditions:type_name -> greylag.v1.Condition
+	78, // 35: greylag.v1.Node.repair:type_name -> greylag.v1.Repair
 	23, // 36: greylag.v1.Node.failures:type_name -> greylag.v1.NodeFailure
-	24, // 37: greylag.v1.Node.reboot:type_name -> greylag.v1.NodeReboot
-	68, // 38: greylag.v1.NodeFailure.time:type_name -> google.protobuf.Timestamp
-	68, // 39: greylag.v1.NodeReboot.since:type_name -> google.protobuf.Timestamp
-	70, // 40: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
-	22, // 41: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
-	71, // 42: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
-	4,  // 43: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
-	1,  // 44: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
-	69, // 45: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	68, // 46: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	68, // 47: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
-	70, // 48: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	71, // 49: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	44, // 50: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	37, // 51: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	5,  // 52: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
-	68, // 53: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	6,  // 54: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
-	1,  // 55: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
-	45, // 56: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	68, // 57: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	68, // 58: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	68, // 59: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	7,  // 60: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
-	1,  // 61: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
-	70, // 62: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	71, // 63: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 64: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	15, // 65: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	25, // 66: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	27, // 67: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	29, // 68: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	31, // 69: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	33, // 70: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	35, // 71: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	46, // 72: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	38, // 73: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	40, // 74: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	48, // 75: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	50, // 76: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	52, // 77: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	54, // 78: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	56, // 79: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	78, // 80: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	79, // 81: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	80, // 82: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	81, // 83: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	58, // 84: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	9,  // 85: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	60, // 86: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	62, // 87: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	66, // 88: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	64, // 89: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	42, // 90: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	12, // 91: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	16, // 92: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	26, // 93: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	28, // 94: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	30, // 95: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	32, // 96: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	34, // 97: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	36, // 98: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	47, // 99: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	39, // 100: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	41, // 101: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	49, // 102: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	51, // 103: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	53, // 104: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	55, // 105: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	57, // 106: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	82, // 107: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	83, // 108: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	84, // 109: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	85, // 110: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	59, // 111: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	10, // 112: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	61, // 113: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	63, // 114: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	67, // 115: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	65, // 116: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	43, // 117: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
-	91, // [91:118] is the sub-list for method output_type
-	64, // [64:91] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	25, // 37: greylag.v1.Node.reboot:type_name -> greylag.v1.NodeReboot
+	24, // 38: greylag.v1.Node.fence:type_name -> greylag.v1.NodeFence
+	69, // 39: greylag.v1.NodeFailure.time:type_name -> google.protobuf.Timestamp
+	69, // 40: greylag.v1.NodeFence.since:type_name -> google.protobuf.Timestamp
+	69, // 41: greylag.v1.NodeFence.tried:type_name -> google.protobuf.Timestamp
+	69, // 42: greylag.v1.NodeFence.next:type_name -> google.protobuf.Timestamp
+	69, // 43: greylag.v1.NodeReboot.since:type_name -> google.protobuf.Timestamp
+	71, // 44: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
+	22, // 45: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
+	72, // 46: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
+	4,  // 47: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
+	1,  // 48: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
+	70, // 49: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	69, // 50: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	69, // 51: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
+	71, // 52: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	72, // 53: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	45, // 54: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	38, // 55: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	5,  // 56: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
+	69, // 57: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	6,  // 58: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
+	1,  // 59: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
+	46, // 60: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	69, // 61: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	69, // 62: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	69, // 63: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	7,  // 64: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
+	1,  // 65: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
+	71, // 66: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	72, // 67: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 68: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	15, // 69: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	26, // 70: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
+	28, // 71: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	30, // 72: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	32, // 73: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	34, // 74: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	36, // 75: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	47, // 76: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	39, // 77: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	41, // 78: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
+	49, // 79: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	51, // 80: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	53, // 81: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	55, // 82: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	57, // 83: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	79, // 84: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
+	80, // 85: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	81, // 86: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	82, // 87: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	59, // 88: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	9,  // 89: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	61, // 90: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	63, // 91: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	67, // 92: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	65, // 93: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	43, // 94: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	12, // 95: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	16, // 96: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	27, // 97: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
+	29, // 98: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	31, // 99: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	33, // 100: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	35, // 101: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	37, // 102: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	48, // 103: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	40, // 104: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	42, // 105: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
+	50, // 106: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	52, // 107: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	54, // 108: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	56, // 109: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	58, // 110: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	83, // 111: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
+	84, // 112: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	85, // 113: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	86, // 114: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	60, // 115: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	10, // 116: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	62, // 117: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	64, // 118: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	68, // 119: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	66, // 120: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	44, // 121: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
+	95, // [95:122] is the sub-list for method output_type
+	68, // [68:95] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
@@ -5396,7 +5514,7 @@ func file_greylag_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_cluster_proto_rawDesc), len(file_greylag_v1_cluster_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   59,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

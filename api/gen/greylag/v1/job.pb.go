@@ -170,6 +170,7 @@ const (
 	Reason_REASON_INVALID_QOS                           Reason = 59
 	Reason_REASON_ACCOUNT_NOT_ALLOWED                   Reason = 60
 	Reason_REASON_CHECKPOINT_DAMAGED                    Reason = 61
+	Reason_REASON_NODE_FENCING                          Reason = 62
 )
 
 // Enum value maps for Reason.
@@ -237,6 +238,7 @@ var (
 		59: "REASON_INVALID_QOS",
 		60: "REASON_ACCOUNT_NOT_ALLOWED",
 		61: "REASON_CHECKPOINT_DAMAGED",
+		62: "REASON_NODE_FENCING",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":                           0,
@@ -301,6 +303,7 @@ var (
 		"REASON_INVALID_QOS":                           59,
 		"REASON_ACCOUNT_NOT_ALLOWED":                   60,
 		"REASON_CHECKPOINT_DAMAGED":                    61,
+		"REASON_NODE_FENCING":                          62,
 	}
 )
 
@@ -2405,13 +2408,14 @@ type Job struct {
 	RequeueAtLimit   bool                   `protobuf:"varint,69,opt,name=requeue_at_limit,json=requeueAtLimit,proto3" json:"requeue_at_limit,omitempty"`
 	// time from a checkpoint signal to the next checkpoint, last measured; absent: unknown
 	CheckpointWriteTime *durationpb.Duration   `protobuf:"bytes,70,opt,name=checkpoint_write_time,json=checkpointWriteTime,proto3" json:"checkpoint_write_time,omitempty"`
-	Elastic             *Elastic               `protobuf:"bytes,77,opt,name=elastic,proto3" json:"elastic,omitempty"`                               // absent: its nodes do not change while it runs
-	Members             *JobMembers            `protobuf:"bytes,78,opt,name=members,proto3" json:"members,omitempty"`                               // absent in lists, and without an allocation
-	AvoidedNodes        []*AvoidedNode         `protobuf:"bytes,76,rep,name=avoided_nodes,json=avoidedNodes,proto3" json:"avoided_nodes,omitempty"` // by name; absent in brief lists
-	LastAttempt         *LastAttempt           `protobuf:"bytes,91,opt,name=last_attempt,json=lastAttempt,proto3" json:"last_attempt,omitempty"`    // of a job that was requeued; absent in brief lists
-	Warning             string                 `protobuf:"bytes,71,opt,name=warning,proto3" json:"warning,omitempty"`                               // what its user should know about the running attempt
-	WarningAt           *timestamppb.Timestamp `protobuf:"bytes,72,opt,name=warning_at,json=warningAt,proto3" json:"warning_at,omitempty"`          // about since when
-	IdleGpus            *IdleGPUs              `protobuf:"bytes,88,opt,name=idle_gpus,json=idleGpus,proto3" json:"idle_gpus,omitempty"`             // of the current or last attempt; absent: none were noticed
+	Elastic             *Elastic               `protobuf:"bytes,77,opt,name=elastic,proto3" json:"elastic,omitempty"`                                  // absent: its nodes do not change while it runs
+	Members             *JobMembers            `protobuf:"bytes,78,opt,name=members,proto3" json:"members,omitempty"`                                  // absent in lists, and without an allocation
+	AvoidedNodes        []*AvoidedNode         `protobuf:"bytes,76,rep,name=avoided_nodes,json=avoidedNodes,proto3" json:"avoided_nodes,omitempty"`    // by name; absent in brief lists
+	UnfencedNodes       []string               `protobuf:"bytes,85,rep,name=unfenced_nodes,json=unfencedNodes,proto3" json:"unfenced_nodes,omitempty"` // nodes that may still run its last attempt: the next one waits for proof
+	LastAttempt         *LastAttempt           `protobuf:"bytes,91,opt,name=last_attempt,json=lastAttempt,proto3" json:"last_attempt,omitempty"`       // of a job that was requeued; absent in brief lists
+	Warning             string                 `protobuf:"bytes,71,opt,name=warning,proto3" json:"warning,omitempty"`                                  // what its user should know about the running attempt
+	WarningAt           *timestamppb.Timestamp `protobuf:"bytes,72,opt,name=warning_at,json=warningAt,proto3" json:"warning_at,omitempty"`             // about since when
+	IdleGpus            *IdleGPUs              `protobuf:"bytes,88,opt,name=idle_gpus,json=idleGpus,proto3" json:"idle_gpus,omitempty"`                // of the current or last attempt; absent: none were noticed
 	// Number of elements of its array that follow with the next IDs and indexes, and are the same otherwise;
 	// only in a folded listing.
 	Also          int32 `protobuf:"varint,60,opt,name=also,proto3" json:"also,omitempty"`
@@ -2949,6 +2953,13 @@ func (x *Job) GetMembers() *JobMembers {
 func (x *Job) GetAvoidedNodes() []*AvoidedNode {
 	if x != nil {
 		return x.AvoidedNodes
+	}
+	return nil
+}
+
+func (x *Job) GetUnfencedNodes() []string {
+	if x != nil {
+		return x.UnfencedNodes
 	}
 	return nil
 }
@@ -7563,7 +7574,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\xaa\x16\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\xd1\x16\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -7645,7 +7656,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x15checkpoint_write_time\x18F \x01(\v2\x19.google.protobuf.DurationR\x13checkpointWriteTime\x12-\n" +
 	"\aelastic\x18M \x01(\v2\x13.greylag.v1.ElasticR\aelastic\x120\n" +
 	"\amembers\x18N \x01(\v2\x16.greylag.v1.JobMembersR\amembers\x12<\n" +
-	"\ravoided_nodes\x18L \x03(\v2\x17.greylag.v1.AvoidedNodeR\favoidedNodes\x12:\n" +
+	"\ravoided_nodes\x18L \x03(\v2\x17.greylag.v1.AvoidedNodeR\favoidedNodes\x12%\n" +
+	"\x0eunfenced_nodes\x18U \x03(\tR\runfencedNodes\x12:\n" +
 	"\flast_attempt\x18[ \x01(\v2\x17.greylag.v1.LastAttemptR\vlastAttempt\x12\x18\n" +
 	"\awarning\x18G \x01(\tR\awarning\x129\n" +
 	"\n" +
@@ -8066,7 +8078,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x13JOB_STATE_PREEMPTED\x10\n" +
 	"\x12\x17\n" +
 	"\x13JOB_STATE_NODE_FAIL\x10\v\x12\x1b\n" +
-	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\xcb\x0e\n" +
+	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\xe4\x0e\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vREASON_NONE\x10\x01\x12\x13\n" +
@@ -8130,7 +8142,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x13REASON_QOS_MIN_GRES\x10:\x12\x16\n" +
 	"\x12REASON_INVALID_QOS\x10;\x12\x1e\n" +
 	"\x1aREASON_ACCOUNT_NOT_ALLOWED\x10<\x12\x1d\n" +
-	"\x19REASON_CHECKPOINT_DAMAGED\x10=*\xb9\x02\n" +
+	"\x19REASON_CHECKPOINT_DAMAGED\x10=\x12\x17\n" +
+	"\x13REASON_NODE_FENCING\x10>*\xb9\x02\n" +
 	"\bMailType\x12\x19\n" +
 	"\x15MAIL_TYPE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fMAIL_TYPE_BEGIN\x10\x01\x12\x11\n" +
