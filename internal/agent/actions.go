@@ -128,8 +128,11 @@ func (a *Agent) watchTask(ctx context.Context, t *task) {
 				if err != nil {
 					exit = tasks.Exit{Lost: true, Ended: time.Now()}
 				}
-				if exit.OOM { // before the report of the end, after which the user reads the file
+				switch { // before the report of the end, after which the user reads the file
+				case exit.OOM:
 					a.notify(ctx, spec, memoryNotice(spec, exit))
+				case t.flooded.Load():
+					a.notify(ctx, spec, outputNotice(spec))
 				}
 				a.post(func() { a.ended(t, exit) })
 				return

@@ -276,7 +276,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer stop()
 	a.reading = background
 	for _, part := range []func(context.Context){
-		a.runSession, a.watchGPUs, a.watchRuntime, a.watchInventory, a.watchUse, a.watchActivity, a.collectImages,
+		a.runSession, a.watchGPUs, a.watchRuntime, a.watchInventory, a.watchUse, a.watchActivity, a.watchOutput, a.collectImages,
 		a.refreshHealth, a.watchProgram, a.watchPorts, a.watchDisks, a.watchKernel, a.watchValidation, a.watchFence,
 	} {
 		a.workers.Go(func() { part(background) })

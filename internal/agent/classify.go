@@ -14,6 +14,7 @@ import (
 //	exit status lost                         TaskLost
 //	its program was never executed           LaunchFailed
 //	the node reached no controller           NodeFault
+//	its output was too large                 OutputExceeded
 //	the node stopped it                      GPUFault
 //	the kernel killed it for memory          MemoryKilled
 //	it was stopped                           Stopped
@@ -40,6 +41,8 @@ func classify(t *task, exit tasks.Exit) cluster.Task {
 		how.Cause, how.Message = cluster.LaunchFailed, exit.LaunchError
 	case t.isFenced():
 		how.Cause, how.Message = cluster.NodeFault, t.Doomed
+	case t.exceedsOutput():
+		how.Cause, how.Message = cluster.OutputExceeded, t.Doomed
 	case t.Doomed != "":
 		how.Cause, how.Message = cluster.GPUFault, t.Doomed
 	case exit.OOM:

@@ -9,6 +9,7 @@ import (
 	tasks "github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/userfile"
 	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // noticeTimeout limits how long a signal waits for a line in the output, whose file system may not
@@ -35,6 +36,11 @@ func stopNotice(w *greylagv1.WantedTask, node string, now time.Time) string {
 func memoryNotice(w *greylagv1.WantedTask, exit tasks.Exit) string {
 	return fmt.Sprintf("greylag: error: Detected %d oom_kill event in job %s. Some of its processes have been OOM Killed.\n",
 		max(exit.OOMKills, 1), w.GetRef())
+}
+
+// outputNotice returns the line for the output of a task that was killed for the size of its output.
+func outputNotice(w *greylagv1.WantedTask) string {
+	return fmt.Sprintf("\ngreylag: error: *** JOB %s KILLED: its output exceeds max_output = %s ***\n", w.GetRef(), cluster.Bytes(w.GetMaxOutput()))
 }
 
 // notify appends a line to the error output of a task, or to its output if that holds both. It

@@ -195,6 +195,7 @@ func TestClassify(t *testing.T) {
 		"lost":        {taskdb.Task{KillAt: 1}, tasks.Exit{Lost: true}, cluster.TaskLost, cluster.Exit{}},
 		"launch":      {taskdb.Task{}, tasks.Exit{Code: 118, LaunchError: "no"}, cluster.LaunchFailed, cluster.Exit{Code: 118}},
 		"doomed":      {taskdb.Task{Doomed: "XID 79"}, tasks.Exit{Code: 137, Signal: 9}, cluster.GPUFault, cluster.Exit{Signal: 9}},
+		"output":      {taskdb.Task{Doomed: overOutput + "/a"}, tasks.Exit{Code: 137, Signal: 9}, cluster.OutputExceeded, cluster.Exit{Signal: 9}},
 		"blamed":      {taskdb.Task{Blame: "ECC"}, tasks.Exit{Code: 1}, cluster.GPUFault, cluster.Exit{Code: 1}},
 		"blamed fine": {taskdb.Task{Blame: "ECC"}, tasks.Exit{}, cluster.Exited, cluster.Exit{}},
 	} {

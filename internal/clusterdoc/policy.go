@@ -50,7 +50,11 @@ type policy struct {
 	MinExtraTime   time.Duration `toml:"min_extra_time"`
 	ResizeGrace    time.Duration `toml:"resize_grace"`
 	ResizeInterval time.Duration `toml:"resize_interval"`
-	Private        bool          `toml:"private"`
+	// OutputWarn is the size of its output from which on a job gets a warning, and MaxOutput that with which it ends;
+	// 0: none.
+	OutputWarn cluster.Bytes `toml:"output_warn"`
+	MaxOutput  cluster.Bytes `toml:"max_output"`
+	Private    bool          `toml:"private"`
 	// RequireAccount refuses jobs without an account once there are accounts.
 	RequireAccount bool `toml:"require_account"`
 
@@ -107,6 +111,9 @@ type qos struct {
 	// QuietWarn and QuietEnd do likewise.
 	QuietWarn time.Duration `toml:"quiet_warn"`
 	QuietEnd  time.Duration `toml:"quiet_end"`
+	// OutputWarn and MaxOutput do likewise.
+	OutputWarn cluster.Bytes `toml:"output_warn"`
+	MaxOutput  cluster.Bytes `toml:"max_output"`
 }
 
 // ReadPolicy reads the text of a policy file; faults contain name. Keys that the text does not set
@@ -187,7 +194,7 @@ func (p *policy) policy() cluster.Policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, Fencing: p.Fencing, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
 		MaxJobs: int64(p.MaxJobs), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
-		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd,
+		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd, OutputWarn: p.OutputWarn, MaxOutput: p.MaxOutput,
 		Elastic:    cluster.ElasticPolicy{MinExtraTime: p.MinExtraTime, ResizeGrace: p.ResizeGrace, ResizeInterval: p.ResizeInterval},
 		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(),
 	}
@@ -202,7 +209,7 @@ func (p *policy) policy() cluster.Policy {
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, cluster.QOS{
 			Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime, DefaultTime: x.DefaultTime, UsageExtra: int32(x.UsageExtra), Limits: x.Limits,
-			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, QuietWarn: x.QuietWarn, QuietEnd: x.QuietEnd, Open: x.Open,
+			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, QuietWarn: x.QuietWarn, QuietEnd: x.QuietEnd, OutputWarn: x.OutputWarn, MaxOutput: x.MaxOutput, Open: x.Open,
 		})
 	}
 	for _, x := range p.CheckpointStores {
@@ -222,7 +229,7 @@ func fileOf(p *cluster.Policy) policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, Fencing: p.Fencing, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
 		MaxJobs: int(p.MaxJobs), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount, Retry: int(p.Retry.Limit), RetryOn: p.Retry.Causes(),
-		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd,
+		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd, OutputWarn: p.OutputWarn, MaxOutput: p.MaxOutput,
 		MinExtraTime: p.Elastic.MinExtraTime, ResizeGrace: p.Elastic.ResizeGrace, ResizeInterval: p.Elastic.ResizeInterval,
 	}
 	out.schedulingOf(&p.Scheduling)
@@ -236,7 +243,7 @@ func fileOf(p *cluster.Policy) policy {
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, qos{
 			Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime, DefaultTime: x.DefaultTime, UsageExtra: int(x.UsageExtra), Limits: x.Limits,
-			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, QuietWarn: x.QuietWarn, QuietEnd: x.QuietEnd, Open: x.Open,
+			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, QuietWarn: x.QuietWarn, QuietEnd: x.QuietEnd, OutputWarn: x.OutputWarn, MaxOutput: x.MaxOutput, Open: x.Open,
 		})
 	}
 	for _, x := range p.CheckpointStores {

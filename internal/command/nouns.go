@@ -81,6 +81,7 @@ func activityFields(c *codec.Coder, x *cluster.Activity) {
 	codec.Uint(c, &x.Noticed)
 	codec.Int(c, &x.NoticedAt)
 	codec.Record(c, &x.Idle, idleFields)
+	codec.Int(c, &x.Output)
 }
 
 func idleFields(c *codec.Coder, x *cluster.IdleGPUs) {
@@ -309,6 +310,7 @@ func TaskFields(c *codec.Coder, x *cluster.Task) {
 	codec.Int(c, &x.User)
 	codec.Uint(c, &x.Quiet)
 	codec.Int(c, &x.IdleGPUs)
+	codec.Uint(c, &x.Output)
 }
 
 func gpuUse(c *codec.Coder, x *cluster.GPUUse) { codec.Record(c, x, gpuUseFields) }
@@ -445,6 +447,8 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.Int(c, &x.Elastic.MinExtraTime)
 	codec.Int(c, &x.Elastic.ResizeGrace)
 	codec.Int(c, &x.Elastic.ResizeInterval)
+	codec.Int(c, &x.OutputWarn)
+	codec.Int(c, &x.MaxOutput)
 }
 
 func checkpointStore(c *codec.Coder, x *cluster.CheckpointStore) {
@@ -547,4 +551,6 @@ func qosFields(c *codec.Coder, x *cluster.QOS) {
 	codec.Int(c, &x.DefaultTime)
 	codec.Int(c, &x.QuietWarn)
 	codec.Int(c, &x.QuietEnd)
+	codec.Int(c, &x.OutputWarn)
+	codec.Int(c, &x.MaxOutput)
 }

@@ -33,7 +33,16 @@ func (s *State) checkActivity(j *cluster.Job) {
 	case idle > 0:
 		kinds = cluster.WarnedIdle
 	}
-	a.Warn(kinds, max(j.Started, s.now.Add(-warn)), s.now)
+	since := s.now.Add(-warn)
+	if level := outputLevel(j); level == 0 {
+		a.Output = 0
+	} else if size, _ := s.policy.OutputSizes(j.Spec.QOS); size > 0 {
+		if a.Output = min(size, maxNodeMemory>>(level-1)) << (level - 1); kinds == 0 {
+			since = s.now
+		}
+		kinds |= cluster.WarnedOutput
+	}
+	a.Warn(kinds, max(j.Started, since), s.now)
 	j.SetActivity(a)
 }
 
@@ -52,6 +61,16 @@ func activityOf(j *cluster.Job) (quiet uint8, idle int32, gpus int) {
 		quiet = 0
 	}
 	return quiet, idle, gpus
+}
+
+// outputLevel returns the highest Task.Output of the running tasks of a job. O(nodes).
+func outputLevel(j *cluster.Job) (level uint8) {
+	for _, t := range j.Tasks.All() {
+		if t.Phase == cluster.TaskStarted {
+			level = max(level, t.Output)
+		}
+	}
+	return level
 }
 
 // priceOf returns the micro-credits that a GPU of a running job costs per hour, on average; 0 if it is not charged.

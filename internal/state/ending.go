@@ -166,6 +166,8 @@ func endingOf(j *cluster.Job, t *cluster.Task, script bool) ending {
 		return ending{outcome: cluster.Failed, reason: cluster.ReasonLaunchFailed, detail: t.Message, exit: notOK(t.Exit)}
 	case cluster.CheckpointFailed:
 		return ending{outcome: cluster.Failed, reason: cluster.ReasonCheckpoint, detail: t.Message, exit: notOK(t.Exit), returns: true}
+	case cluster.OutputExceeded:
+		return ending{outcome: cluster.Failed, reason: cluster.ReasonOutputLimit, detail: t.Message, exit: t.Exit}
 	case cluster.ImageFailed:
 		return ending{outcome: cluster.Failed, reason: cluster.ReasonImageFailed, detail: t.Message, exit: notOK(t.Exit)}
 	case cluster.Exited, cluster.NoCause:

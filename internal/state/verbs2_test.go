@@ -23,7 +23,7 @@ func (x *script) report(rest string) string {
 		c.Epoch = n.Epoch
 	}
 	phases := []string{"wanted", "started", "ended", "clean"}
-	causes := []string{"", "exited", "stopped", "memory", "launch", "node", "gpu", "image", "lost", "checkpoint"}
+	causes := []string{"", "exited", "stopped", "memory", "launch", "node", "gpu", "image", "lost", "checkpoint", "output"}
 	for _, one := range strings.Split(tasks, ",") {
 		w := split(one)
 		c.Epoch = uint64(w.number("epoch", int64(c.Epoch)))
@@ -42,6 +42,7 @@ func (x *script) report(rest string) string {
 		t.Task.Exit = cluster.Exit{Code: int32(w.number("exit", 0)), Signal: int32(w.number("signal", 0))}
 		t.Task.Message = w.keys["message"]
 		t.Task.GPU = cluster.GPUUse{BusyMs: w.duration("busy").Milliseconds(), KnownMs: w.duration("known").Milliseconds(), MemoryPeak: w.size("held")}
+		t.Task.Output = uint8(w.number("output", 0))
 		t.Task.Quiet, t.Task.IdleGPUs = uint8(w.number("quiet", 0)), int32(w.number("idle", 0))
 		t.Task.GPU.MemoryKnown = w.keys["held"] != ""
 		if t.Task.Phase == cluster.TaskStarted {
@@ -160,7 +161,7 @@ func (x *script) policy(w scriptLine) string {
 	}
 	p.MaxArray, p.MaxJobs = int32(w.number("maxarray", 1000)), w.number("maxpending", 1000)
 	p.PreemptExempt, p.PreemptGrace = w.duration("exempt"), w.duration("grace")
-	p.QuietEnd, p.Fencing = w.duration("quietend"), w.has("fencing")
+	p.QuietEnd, p.OutputWarn, p.Fencing = w.duration("quietend"), w.size("outputwarn"), w.has("fencing")
 	p.MaxRestarts, p.Private = int32(w.number("restarts", 5)), w.has("private")
 	schedulingOf(w, &p.Scheduling)
 	if w.has("broken") {

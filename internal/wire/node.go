@@ -168,6 +168,7 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 	t.User = min(t.User, t.CPUTime)
 	if t.Phase == cluster.TaskStarted {
 		t.Quiet, t.IdleGPUs = uint8(min(p.GetQuiet(), cluster.QuietForEnd)), min(max(0, p.GetIdleGpus()), maxGPUs)
+		t.Output = uint8(min(p.GetOutput(), cluster.MaxOutputLevel))
 	}
 	for _, err := range errs {
 		if err != nil {

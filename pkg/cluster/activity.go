@@ -12,13 +12,17 @@ const (
 	QuietForEnd                // as long as it waits before it ends the job
 )
 
+// MaxOutputLevel is the highest value of Task.Output.
+const MaxOutputLevel = 32
+
 // Warnings is a set of kinds of warnings to the user of a running job.
 type Warnings uint8
 
 // The kinds.
 const (
-	WarnedQuiet Warnings = 1 << iota // it does nothing
-	WarnedIdle                       // it has GPUs on which no program runs
+	WarnedQuiet  Warnings = 1 << iota // it does nothing
+	WarnedIdle                        // it has GPUs on which no program runs
+	WarnedOutput                      // its output is large
 )
 
 // Activity is what the nodes of a job have noticed of an attempt that should interest its user.
@@ -28,6 +32,7 @@ type Activity struct {
 	Noticed   Warnings // kinds of warnings so far
 	NoticedAt Instant  // when the last one came that was new
 	Idle      IdleGPUs
+	Output    Bytes // that its output has reached, as far as reported; 0: less than the size for a warning
 }
 
 // Value returns the activity, or a zero one.
@@ -54,7 +59,7 @@ func (a *Activity) Warn(kinds Warnings, since, now Instant) {
 
 // End records that the attempt has ended.
 func (a *Activity) End(now Instant) {
-	a.Warns, a.WarnsFrom = 0, 0
+	a.Warns, a.WarnsFrom, a.Output = 0, 0, 0
 	a.Idle.Change(0, 0, now)
 }
 
@@ -100,6 +105,9 @@ func (j *Job) Warning() string {
 	}
 	if a.Warns&WarnedIdle != 0 {
 		list = append(list, fmt.Sprintf("idle GPUs: %d of %d", a.Idle.GPUs, gpus))
+	}
+	if a.Warns&WarnedOutput != 0 {
+		list = append(list, fmt.Sprintf("its output has reached %s", a.Output))
 	}
 	return strings.Join(list, "; ")
 }

@@ -320,13 +320,14 @@ const (
 	ImageFailed                // the image could not be pulled or unpacked
 	TaskLost                   // unknown
 	CheckpointFailed           // the checkpoint to resume from is damaged
-	MaxTaskCause     = CheckpointFailed
+	OutputExceeded             // killed by its node, since its output was too large
+	MaxTaskCause     = OutputExceeded
 )
 
 var causeNames = [...]string{
 	NoCause: "", Exited: "exited", Stopped: "stopped", MemoryKilled: "memory",
 	LaunchFailed: "launch", NodeFault: "node", GPUFault: "gpu",
-	ImageFailed: "image", TaskLost: "lost", CheckpointFailed: "checkpoint",
+	ImageFailed: "image", TaskLost: "lost", CheckpointFailed: "checkpoint", OutputExceeded: "output",
 }
 
 // String is a short word for the cause.
@@ -363,5 +364,6 @@ type Task struct {
 	User     time.Duration // user time within CPUTime; 0 where unknown
 	Quiet    uint8         // while it runs: see QuietForWarning
 	IdleGPUs int32         // while it runs: its GPUs on which no program has run for the time of a warning
+	Output   uint8         // while it runs: how often the size for a warning has to be doubled to exceed its output; 0: no warning
 	Ran      time.Duration // at its end: how long the node's daemon had run it, measured without a settable clock
 }

@@ -46,6 +46,8 @@ type QOS struct {
 	PreemptGrace  time.Duration
 	QuietWarn     time.Duration
 	QuietEnd      time.Duration
+	OutputWarn    Bytes
+	MaxOutput     Bytes
 	Open          bool // every user whose account has no list of QOS may use it; else it must be granted
 }
 
@@ -77,8 +79,11 @@ type Policy struct {
 	// QuietWarn is after how long a job that does nothing, or has idle GPUs, gets a warning, and QuietEnd after how
 	// long one that does nothing ends; 0: never.
 	QuietWarn, QuietEnd time.Duration
-	Private             bool // jobs of other users are not shown
-	Scheduling          Scheduling
+	// OutputWarn is the size of its output from which on a job gets a warning, and MaxOutput that with which it ends;
+	// 0: none.
+	OutputWarn, MaxOutput Bytes
+	Private               bool // jobs of other users are not shown
+	Scheduling            Scheduling
 	// RequireAccount refuses jobs without an account, once accounts are defined.
 	RequireAccount bool
 	Credits        CreditPolicy
@@ -105,7 +110,7 @@ func DefaultPolicy() Policy {
 		MaxJobs:       5_000_000,
 		MaxRestarts:   10,
 		Retry:         Retry{AnyExit: true},
-		PreemptExempt: 10 * time.Minute, MaxPreemptions: 3, PreemptGrace: 2 * time.Minute, QuietWarn: 30 * time.Minute,
+		PreemptExempt: 10 * time.Minute, MaxPreemptions: 3, PreemptGrace: 2 * time.Minute, QuietWarn: 30 * time.Minute, OutputWarn: 10 << 30,
 		Scheduling: DefaultScheduling(),
 		Credits:    DefaultCreditPolicy(),
 		Elastic:    DefaultElasticPolicy(),
@@ -120,6 +125,12 @@ func (p *Policy) QuietTimes(qos string) (warn, end time.Duration) {
 
 func (p *Policy) quietTimes(q *QOS) (warn, end time.Duration) {
 	return cmp.Or(q.QuietWarn, p.QuietWarn), cmp.Or(q.QuietEnd, p.QuietEnd)
+}
+
+// OutputSizes returns the sizes of the output with which jobs of a QOS get a warning, and end; 0: none. O(QOS).
+func (p *Policy) OutputSizes(qos string) (warn, most Bytes) {
+	q, _ := p.QOSNamed(qos)
+	return cmp.Or(q.OutputWarn, p.OutputWarn), cmp.Or(q.MaxOutput, p.MaxOutput)
 }
 
 // Partition finds a partition by name; "" finds the default one.

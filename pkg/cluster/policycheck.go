@@ -84,6 +84,7 @@ func (p *Policy) Faults() []PolicyFault {
 		fault("max_jobs", "at most %d jobs at once, want at least 1", p.MaxJobs)
 	}
 	checkQuiet(fault, "", p.QuietWarn, p.QuietEnd)
+	checkOutput(fault, "", p.OutputWarn, p.MaxOutput)
 	if err := p.Retry.Check(); err != nil || p.Retry.Limit < 0 {
 		fault("retry", "%d retries after %q, want 0 to %d and causes such as exit, exit:75, oom", p.Retry.Limit, p.Retry.Causes(), MaxRetries)
 	}
@@ -169,6 +170,7 @@ func (p *Policy) checkQOS(fault faultReporter) {
 		}
 		warn, end := p.quietTimes(&q)
 		checkQuiet(fault, at+".", warn, end)
+		checkOutput(fault, at+".", q.OutputWarn, q.MaxOutput)
 		if q.DefaultTime < 0 || q.DefaultTime > maxLimit {
 			fault(at+".default_time", "qos %q: the default time %s is out of range", q.Name, q.DefaultTime)
 		} else if q.MaxTime > 0 && q.DefaultTime > q.MaxTime {
@@ -203,5 +205,17 @@ func checkQuiet(fault faultReporter, at string, warn, end time.Duration) {
 		fault(at+"quiet_end", "time %s is out of range", end)
 	} else if end > 0 && (warn == 0 || end < warn) {
 		fault(at+"quiet_end", "jobs that do nothing end after %s: want quiet_warn, now %s, above 0 and not above that", end, warn)
+	}
+}
+
+// checkOutput checks the sizes of the output with which jobs get a warning, and end.
+func checkOutput(fault faultReporter, at string, warn, most Bytes) {
+	for _, x := range []struct {
+		key  string
+		size Bytes
+	}{{"output_warn", warn}, {"max_output", most}} {
+		if x.size < 0 || x.size > maxMemory {
+			fault(at+x.key, "size %s is out of range", x.size)
+		}
 	}
 }

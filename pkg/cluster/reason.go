@@ -70,7 +70,8 @@ const (
 	ReasonAccountNotAllowed
 	ReasonCheckpoint
 	ReasonFencing
-	maxReason = ReasonFencing
+	ReasonOutputLimit
+	maxReason = ReasonOutputLimit
 )
 
 var reasonNames = [...]string{
@@ -122,6 +123,7 @@ var reasonNames = [...]string{
 	ReasonAccountNotAllowed:      "AccountNotAllowed",
 	ReasonCheckpoint:             "CheckpointDamaged",
 	ReasonFencing:                "NodeFencing",
+	ReasonOutputLimit:            "OutputLimit",
 }
 
 // String returns the code as scripts read it.

@@ -171,6 +171,7 @@ const (
 	Reason_REASON_ACCOUNT_NOT_ALLOWED                   Reason = 60
 	Reason_REASON_CHECKPOINT_DAMAGED                    Reason = 61
 	Reason_REASON_NODE_FENCING                          Reason = 62
+	Reason_REASON_OUTPUT_LIMIT                          Reason = 63
 )
 
 // Enum value maps for Reason.
@@ -239,6 +240,7 @@ var (
 		60: "REASON_ACCOUNT_NOT_ALLOWED",
 		61: "REASON_CHECKPOINT_DAMAGED",
 		62: "REASON_NODE_FENCING",
+		63: "REASON_OUTPUT_LIMIT",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":                           0,
@@ -304,6 +306,7 @@ var (
 		"REASON_ACCOUNT_NOT_ALLOWED":                   60,
 		"REASON_CHECKPOINT_DAMAGED":                    61,
 		"REASON_NODE_FENCING":                          62,
+		"REASON_OUTPUT_LIMIT":                          63,
 	}
 )
 
@@ -349,7 +352,7 @@ const (
 	MailType_MAIL_TYPE_TIME_LIMIT_80  MailType = 8
 	MailType_MAIL_TYPE_TIME_LIMIT_50  MailType = 9
 	MailType_MAIL_TYPE_ARRAY_TASKS    MailType = 10 // notify of each element of an array, not of the array as a whole
-	MailType_MAIL_TYPE_WARNING        MailType = 11 // it does nothing, or does not use its GPUs
+	MailType_MAIL_TYPE_WARNING        MailType = 11 // it does nothing, does not use its GPUs, or its output is large
 )
 
 // Enum value maps for MailType.
@@ -700,28 +703,30 @@ const (
 	TaskCause_TASK_CAUSE_UNSPECIFIED TaskCause = 0
 	TaskCause_TASK_CAUSE_EXITED      TaskCause = 1 // by itself
 	TaskCause_TASK_CAUSE_STOPPED     TaskCause = 2
-	TaskCause_TASK_CAUSE_MEMORY      TaskCause = 3 // killed for memory
-	TaskCause_TASK_CAUSE_LAUNCH      TaskCause = 4 // a fault of the job: no such directory or program
-	TaskCause_TASK_CAUSE_NODE        TaskCause = 5 // a fault of the node
-	TaskCause_TASK_CAUSE_GPU         TaskCause = 6 // a GPU fault
-	TaskCause_TASK_CAUSE_IMAGE       TaskCause = 7 // the image could not be pulled or unpacked
-	TaskCause_TASK_CAUSE_LOST        TaskCause = 8 // the exit status is lost
-	TaskCause_TASK_CAUSE_CHECKPOINT  TaskCause = 9 // the checkpoint to resume from is damaged
+	TaskCause_TASK_CAUSE_MEMORY      TaskCause = 3  // killed for memory
+	TaskCause_TASK_CAUSE_LAUNCH      TaskCause = 4  // a fault of the job: no such directory or program
+	TaskCause_TASK_CAUSE_NODE        TaskCause = 5  // a fault of the node
+	TaskCause_TASK_CAUSE_GPU         TaskCause = 6  // a GPU fault
+	TaskCause_TASK_CAUSE_IMAGE       TaskCause = 7  // the image could not be pulled or unpacked
+	TaskCause_TASK_CAUSE_LOST        TaskCause = 8  // the exit status is lost
+	TaskCause_TASK_CAUSE_CHECKPOINT  TaskCause = 9  // the checkpoint to resume from is damaged
+	TaskCause_TASK_CAUSE_OUTPUT      TaskCause = 10 // its output was too large
 )
 
 // Enum value maps for TaskCause.
 var (
 	TaskCause_name = map[int32]string{
-		0: "TASK_CAUSE_UNSPECIFIED",
-		1: "TASK_CAUSE_EXITED",
-		2: "TASK_CAUSE_STOPPED",
-		3: "TASK_CAUSE_MEMORY",
-		4: "TASK_CAUSE_LAUNCH",
-		5: "TASK_CAUSE_NODE",
-		6: "TASK_CAUSE_GPU",
-		7: "TASK_CAUSE_IMAGE",
-		8: "TASK_CAUSE_LOST",
-		9: "TASK_CAUSE_CHECKPOINT",
+		0:  "TASK_CAUSE_UNSPECIFIED",
+		1:  "TASK_CAUSE_EXITED",
+		2:  "TASK_CAUSE_STOPPED",
+		3:  "TASK_CAUSE_MEMORY",
+		4:  "TASK_CAUSE_LAUNCH",
+		5:  "TASK_CAUSE_NODE",
+		6:  "TASK_CAUSE_GPU",
+		7:  "TASK_CAUSE_IMAGE",
+		8:  "TASK_CAUSE_LOST",
+		9:  "TASK_CAUSE_CHECKPOINT",
+		10: "TASK_CAUSE_OUTPUT",
 	}
 	TaskCause_value = map[string]int32{
 		"TASK_CAUSE_UNSPECIFIED": 0,
@@ -734,6 +739,7 @@ var (
 		"TASK_CAUSE_IMAGE":       7,
 		"TASK_CAUSE_LOST":        8,
 		"TASK_CAUSE_CHECKPOINT":  9,
+		"TASK_CAUSE_OUTPUT":      10,
 	}
 )
 
@@ -8078,7 +8084,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x13JOB_STATE_PREEMPTED\x10\n" +
 	"\x12\x17\n" +
 	"\x13JOB_STATE_NODE_FAIL\x10\v\x12\x1b\n" +
-	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\xe4\x0e\n" +
+	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\xfd\x0e\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vREASON_NONE\x10\x01\x12\x13\n" +
@@ -8143,7 +8149,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x12REASON_INVALID_QOS\x10;\x12\x1e\n" +
 	"\x1aREASON_ACCOUNT_NOT_ALLOWED\x10<\x12\x1d\n" +
 	"\x19REASON_CHECKPOINT_DAMAGED\x10=\x12\x17\n" +
-	"\x13REASON_NODE_FENCING\x10>*\xb9\x02\n" +
+	"\x13REASON_NODE_FENCING\x10>\x12\x17\n" +
+	"\x13REASON_OUTPUT_LIMIT\x10?*\xb9\x02\n" +
 	"\bMailType\x12\x19\n" +
 	"\x15MAIL_TYPE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fMAIL_TYPE_BEGIN\x10\x01\x12\x11\n" +
@@ -8188,7 +8195,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x11TASK_PHASE_WANTED\x10\x01\x12\x16\n" +
 	"\x12TASK_PHASE_STARTED\x10\x02\x12\x14\n" +
 	"\x10TASK_PHASE_ENDED\x10\x03\x12\x14\n" +
-	"\x10TASK_PHASE_CLEAN\x10\x04*\xf3\x01\n" +
+	"\x10TASK_PHASE_CLEAN\x10\x04*\x8a\x02\n" +
 	"\tTaskCause\x12\x1a\n" +
 	"\x16TASK_CAUSE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11TASK_CAUSE_EXITED\x10\x01\x12\x16\n" +
@@ -8199,7 +8206,9 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x0eTASK_CAUSE_GPU\x10\x06\x12\x14\n" +
 	"\x10TASK_CAUSE_IMAGE\x10\a\x12\x13\n" +
 	"\x0fTASK_CAUSE_LOST\x10\b\x12\x19\n" +
-	"\x15TASK_CAUSE_CHECKPOINT\x10\t*\x8e\x01\n" +
+	"\x15TASK_CAUSE_CHECKPOINT\x10\t\x12\x15\n" +
+	"\x11TASK_CAUSE_OUTPUT\x10\n" +
+	"*\x8e\x01\n" +
 	"\x0fCheckpointState\x12 \n" +
 	"\x1cCHECKPOINT_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CHECKPOINT_STATE_WRITTEN\x10\x01\x12\x1d\n" +

@@ -838,6 +838,8 @@ type WantedTask struct {
 	CheckpointDir    string                 `protobuf:"bytes,48,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"`          // a pattern; empty: none
 	QuietWarn        *durationpb.Duration   `protobuf:"bytes,55,opt,name=quiet_warn,json=quietWarn,proto3" json:"quiet_warn,omitempty"`                      // a task that does nothing for this long is reported; 0: not
 	QuietEnd         *durationpb.Duration   `protobuf:"bytes,56,opt,name=quiet_end,json=quietEnd,proto3" json:"quiet_end,omitempty"`                         // likewise, so that its job ends
+	OutputWarn       int64                  `protobuf:"varint,68,opt,name=output_warn,json=outputWarn,proto3" json:"output_warn,omitempty"`                  // size of its output from which on it is reported; 0: not
+	MaxOutput        int64                  `protobuf:"varint,69,opt,name=max_output,json=maxOutput,proto3" json:"max_output,omitempty"`                     // size of its output from which on the node kills it; 0: no limit
 	CheckpointSignal *CheckpointSignal      `protobuf:"bytes,53,opt,name=checkpoint_signal,json=checkpointSignal,proto3" json:"checkpoint_signal,omitempty"` // absent: none is sent
 	CheckpointBase   *timestamppb.Timestamp `protobuf:"bytes,54,opt,name=checkpoint_base,json=checkpointBase,proto3" json:"checkpoint_base,omitempty"`       // start of the periods of checkpoint_signal; absent: it is not periodic
 	Waits            bool                   `protobuf:"varint,49,opt,name=waits,proto3" json:"waits,omitempty"`                                              // do not start the script yet: other nodes are verifying the checkpoint
@@ -1224,6 +1226,20 @@ func (x *WantedTask) GetQuietEnd() *durationpb.Duration {
 		return x.QuietEnd
 	}
 	return nil
+}
+
+func (x *WantedTask) GetOutputWarn() int64 {
+	if x != nil {
+		return x.OutputWarn
+	}
+	return 0
+}
+
+func (x *WantedTask) GetMaxOutput() int64 {
+	if x != nil {
+		return x.MaxOutput
+	}
+	return 0
 }
 
 func (x *WantedTask) GetCheckpointSignal() *CheckpointSignal {
@@ -1836,6 +1852,7 @@ type ReportedTask struct {
 	Steps              []*ReportedStep      `protobuf:"bytes,18,rep,name=steps,proto3" json:"steps,omitempty"`                        // wanted steps that have ended on the node
 	Quiet              uint32               `protobuf:"varint,22,opt,name=quiet,proto3" json:"quiet,omitempty"`                       // while it runs: 1 if it has done nothing for quiet_warn, 2 for quiet_end
 	IdleGpus           int32                `protobuf:"varint,23,opt,name=idle_gpus,json=idleGpus,proto3" json:"idle_gpus,omitempty"` // while it runs: its GPUs on which no program has run for quiet_warn
+	Output             uint32               `protobuf:"varint,27,opt,name=output,proto3" json:"output,omitempty"`                     // while it runs: 1 if its output has reached output_warn, 2 for twice that, 3 for four times
 	Stuck              bool                 `protobuf:"varint,19,opt,name=stuck,proto3" json:"stuck,omitempty"`                       // its processes outlive SIGKILL: its job ends, and the node takes no work while the task is reported
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -2007,6 +2024,13 @@ func (x *ReportedTask) GetQuiet() uint32 {
 func (x *ReportedTask) GetIdleGpus() int32 {
 	if x != nil {
 		return x.IdleGpus
+	}
+	return 0
+}
+
+func (x *ReportedTask) GetOutput() uint32 {
+	if x != nil {
+		return x.Output
 	}
 	return 0
 }
@@ -2579,7 +2603,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
 	"\theartbeat\x18\x04 \x01(\bR\theartbeat\x12\x16\n" +
-	"\x06reboot\x18\x05 \x01(\tR\x06reboot\"\x9f\x0e\n" +
+	"\x06reboot\x18\x05 \x01(\tR\x06reboot\"\xdf\x0e\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -2641,7 +2665,11 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x0echeckpoint_dir\x180 \x01(\tR\rcheckpointDir\x128\n" +
 	"\n" +
 	"quiet_warn\x187 \x01(\v2\x19.google.protobuf.DurationR\tquietWarn\x126\n" +
-	"\tquiet_end\x188 \x01(\v2\x19.google.protobuf.DurationR\bquietEnd\x12I\n" +
+	"\tquiet_end\x188 \x01(\v2\x19.google.protobuf.DurationR\bquietEnd\x12\x1f\n" +
+	"\voutput_warn\x18D \x01(\x03R\n" +
+	"outputWarn\x12\x1d\n" +
+	"\n" +
+	"max_output\x18E \x01(\x03R\tmaxOutput\x12I\n" +
 	"\x11checkpoint_signal\x185 \x01(\v2\x1c.greylag.v1.CheckpointSignalR\x10checkpointSignal\x12C\n" +
 	"\x0fcheckpoint_base\x186 \x01(\v2\x1a.google.protobuf.TimestampR\x0echeckpointBase\x12\x14\n" +
 	"\x05waits\x181 \x01(\bR\x05waits\x121\n" +
@@ -2700,7 +2728,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12#\n" +
 	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\x12#\n" +
 	"\rcounter_epoch\x18\x06 \x01(\x04R\fcounterEpoch\x12.\n" +
-	"\x06health\x18\a \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\"\xa1\x06\n" +
+	"\x06health\x18\a \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\"\xb9\x06\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12+\n" +
@@ -2725,7 +2753,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\agranted\x18\x11 \x01(\x04R\agranted\x12.\n" +
 	"\x05steps\x18\x12 \x03(\v2\x18.greylag.v1.ReportedStepR\x05steps\x12\x14\n" +
 	"\x05quiet\x18\x16 \x01(\rR\x05quiet\x12\x1b\n" +
-	"\tidle_gpus\x18\x17 \x01(\x05R\bidleGpus\x12\x14\n" +
+	"\tidle_gpus\x18\x17 \x01(\x05R\bidleGpus\x12\x16\n" +
+	"\x06output\x18\x1b \x01(\rR\x06output\x12\x14\n" +
 	"\x05stuck\x18\x13 \x01(\bR\x05stuckB\x18\n" +
 	"\x16_gpu_memory_peak_bytes\"\x8f\x02\n" +
 	"\fReportedStep\x12\x0e\n" +
