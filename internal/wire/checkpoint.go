@@ -49,17 +49,14 @@ func writeCheckpoints(all []*cluster.Checkpoint) (list []*greylagv1.Checkpoint) 
 }
 
 // writeResumePoint returns the checkpoint from which the current attempt resumes, with the share that the node of
-// the rank verifies; nil without one.
+// the rank verifies; nil without one, and for a node that joins later.
 func writeResumePoint(j *cluster.Job, rank int) *greylagv1.ResumePoint {
 	k := j.Checkpoint(j.Resume)
-	if j.Resume == 0 || k == nil {
+	share, of := j.ResumeShare(rank)
+	if of == 0 || k == nil {
 		return nil
 	}
-	p := &greylagv1.ResumePoint{Number: k.Number, Dir: k.Dir, Step: stepOf(k), Digest: k.Digest[:], Of: 1}
-	if !j.Spec.EveryNode { // there each node verifies all of it, since no script waits for another node
-		p.Share, p.Of = int32(rank), int32(j.Tasks.Len())
-	}
-	return p
+	return &greylagv1.ResumePoint{Number: k.Number, Dir: k.Dir, Step: stepOf(k), Digest: k.Digest[:], Share: share, Of: of}
 }
 
 // Waits reports whether the script of a job waits until all other nodes have verified their shares of the
@@ -69,7 +66,7 @@ func Waits(j *cluster.Job, rank int) bool {
 		return false
 	}
 	for other, t := range j.Tasks.All() {
-		if other != 0 && t.Phase != cluster.TaskStarted { // one that has ended ends the attempt
+		if share, of := j.ResumeShare(other); other != 0 && share < of && t.Phase != cluster.TaskStarted { // one that has ended ends the attempt
 			return true
 		}
 	}

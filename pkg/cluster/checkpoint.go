@@ -57,6 +57,21 @@ const MaxDamageDetail = 512
 // maxCheckpointDir is the most bytes of the path of a checkpoint: the records of a job are in memory.
 const maxCheckpointDir = 512
 
+// ResumeShare returns which share of the checkpoint that the attempt resumes from the node of a rank verifies, and the
+// number of shares. Share of is empty: an extra node of the start verifies no file. of is 0 if the task does not resume:
+// nodes that join later do not, since the job may have deleted that checkpoint. O(1).
+func (j *Job) ResumeShare(rank int) (share, of int32) {
+	switch {
+	case j.Resume == 0 || j.Members != nil && j.Members.List[rank].Granted != j.Granted:
+		return 0, 0
+	case j.Spec.EveryNode: // each node verifies all of it, since no script waits for another node
+		return 0, 1
+	case j.Members != nil:
+		return min(j.Members.List[rank].Number, j.Spec.Request.Nodes), j.Spec.Request.Nodes
+	}
+	return int32(rank), int32(j.Tasks.Len())
+}
+
 // ResumePoint returns the newest checkpoint that is not damaged; nil without one. O(checkpoints).
 func (j *Job) ResumePoint() *Checkpoint {
 	for _, c := range slices.Backward(j.Checkpoints) {

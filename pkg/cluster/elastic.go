@@ -237,9 +237,13 @@ func (j *Job) ExtraRanks() (ranks []int) {
 	return ranks
 }
 
-// MayLose reports whether a running job goes on without the node of a rank: it has an extra node that replaces it. The
-// first node runs the script, or is the one that other tasks look for. O(members).
+// MayLose reports whether a job goes on without the node of a rank: it has an extra node that replaces it. The first
+// node runs the script, or is the one that other tasks look for. Before the script starts, no other node verifies the
+// share of a lost one. O(members).
 func (j *Job) MayLose(rank int) bool {
+	if share, of := j.ResumeShare(rank); share < of && j.State == Configuring && !j.Spec.EveryNode {
+		return false
+	}
 	return rank > 0 && j.Members != nil && (j.Leaving(rank) || j.Members.Staying() > int(j.Spec.Request.Nodes))
 }
 

@@ -1355,7 +1355,7 @@ type ResumePoint struct {
 	Dir           string                 `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`
 	Step          *int64                 `protobuf:"varint,3,opt,name=step,proto3,oneof" json:"step,omitempty"`
 	Digest        []byte                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the manifest
-	Share         int32                  `protobuf:"varint,5,opt,name=share,proto3" json:"share,omitempty"`  // the node verifies the files and pieces whose number leaves this remainder divided by of
+	Share         int32                  `protobuf:"varint,5,opt,name=share,proto3" json:"share,omitempty"`  // the node verifies the files and pieces whose number leaves this remainder divided by of; none if it is of
 	Of            int32                  `protobuf:"varint,6,opt,name=of,proto3" json:"of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
