@@ -17,12 +17,15 @@ import (
 const noticeTimeout = 2 * time.Second
 
 // stopNotice returns the line for the output of a task that is stopped, in the format of
-// slurmstepd, or "" for none. w is the newest version of the task that the controllers sent.
+// slurmstepd, or "" for none; of a node that leaves an elastic job, which continues, in one of its own. w is the newest
+// version of the task that the controllers sent.
 func stopNotice(w *greylagv1.WantedTask, node string, now time.Time) string {
 	reason := wire.Word(w.GetStopReason())
 	switch reason {
 	case "":
 		return ""
+	case "RESIZE":
+		return fmt.Sprintf("greylag: *** NODE %s LEAVES JOB %s AT %s: THE JOB CONTINUES ***\n", node, w.GetRef(), now.Format("2006-01-02T15:04:05"))
 	case "cancelled":
 		reason = ""
 	default:

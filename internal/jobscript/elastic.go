@@ -3,6 +3,7 @@ package jobscript
 import (
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -12,7 +13,7 @@ func parseStep(word string) (int32, error) {
 	count, is := strings.CutPrefix(word, "step:")
 	n, err := parseCount(count, 1)
 	if !is || err != nil {
-		return 0, advise(fmt.Sprintf("not a step of nodes: %q", word), "write --elastic, or --elastic=step:4 for multiples of 4 nodes")
+		return 0, advise(fmt.Sprintf("invalid value %q", word), "write --elastic, or --elastic=step:4 for multiples of 4 nodes")
 	}
 	return n, nil
 }
@@ -24,7 +25,10 @@ func setResizeSignal(o *Options, word string) error {
 		return err
 	}
 	o.Elastic.Signal = n
-	return checkAsking(n)
+	if s := syscall.Signal(n); s == syscall.SIGKILL || s == syscall.SIGSTOP {
+		return advise("no program can handle "+cluster.SignalName(n), "use --resize-signal=USR1")
+	}
+	return nil
 }
 
 // finishElastic checks the options of elastic jobs against each other.
@@ -38,8 +42,8 @@ func (r *resolver) finishElastic(o *Options) {
 		r.fault("--elastic", "requires a range of nodes", "give the minimum and the maximum: --nodes=4-16")
 	case extra%e.Step != 0:
 		r.fault("--elastic", fmt.Sprintf("a step of %d does not divide the %d nodes between minimum and maximum", e.Step, extra),
-			fmt.Sprintf("ask for --nodes=%d-%d, or another step", q.Nodes, q.Nodes+max(extra/e.Step, 1)*e.Step))
+			fmt.Sprintf("use --nodes=%d-%d or another step", q.Nodes, q.Nodes+max(extra/e.Step, 1)*e.Step))
 	case q.Switches > 0 || q.Connect == cluster.ConnectLeaf || q.Connect == cluster.ConnectNVLink:
-		r.fault("--elastic", "cannot be combined with --switches, --connect=leaf or --connect=nvlink: extra nodes may be under any switch", "drop one of the two; --connect=nvlink-node links the GPUs of each node")
+		r.fault("--elastic", "cannot be combined with --switches, --connect=leaf or --connect=nvlink: extra nodes may be under any switch", "remove --elastic or the other option; --connect=nvlink-node links the GPUs of each node")
 	}
 }

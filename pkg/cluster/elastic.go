@@ -7,10 +7,10 @@ import (
 
 // Elastic says that a job takes part of its range of nodes while it runs: it starts with at least Request.Nodes, gets
 // extra nodes up to Request.MaxNodes while they are idle, and gives them up when other jobs need them. The zero
-// value is that of a job whose nodes do not change.
+// value is that of a job whose nodes do not change. An extra node is one beyond the minimum.
 type Elastic struct {
 	Step      int32 // extra nodes are granted in multiples of it; 0: the job is not elastic
-	Signal    int32 // that tells its tasks of a change of its nodes; 0: none is sent
+	Signal    int32 // sent to its tasks after a change of its nodes; 0: none
 	BatchOnly bool  // only the scripts get it
 }
 
@@ -63,8 +63,6 @@ func (s *JobSpec) checkElastic(fault func(string, ...any)) {
 		fault("an elastic job cannot restrict the locality of its nodes: extra nodes may be under any switch")
 	}
 }
-
-// Extra node: a node of an elastic job beyond its minimum.
 
 // Members are the nodes of an elastic job's current attempt, in the order of its allocation. They never change: a
 // change makes other ones.

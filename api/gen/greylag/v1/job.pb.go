@@ -1512,7 +1512,7 @@ func (x *JobSpec) GetElastic() *Elastic {
 type Elastic struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Step          int32                  `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`                            // extra nodes are granted in multiples of it; at least 1
-	Signal        int32                  `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`                        // that tells its tasks of a change of its nodes; 0: none is sent
+	Signal        int32                  `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`                        // signal sent to the tasks after a change of its nodes; 0: none
 	BatchOnly     bool                   `protobuf:"varint,3,opt,name=batch_only,json=batchOnly,proto3" json:"batch_only,omitempty"` // only the scripts get it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1638,7 +1638,7 @@ type JobMember struct {
 	Extra         bool                   `protobuf:"varint,3,opt,name=extra,proto3" json:"extra,omitempty"`   // beyond the minimum: it can be taken back
 	Joins         bool                   `protobuf:"varint,4,opt,name=joins,proto3" json:"joins,omitempty"`   // the members file does not name it yet: its task has not started
 	Leaves        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=leaves,proto3" json:"leaves,omitempty"`  // when its tasks get SIGTERM; absent: it stays
-	Why           string                 `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`        // it leaves
+	Why           string                 `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`        // why it leaves
 	Joined        *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=joined,proto3" json:"joined,omitempty"`  // when it was granted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2415,7 +2415,7 @@ type Job struct {
 	// time from a checkpoint signal to the next checkpoint, last measured; absent: unknown
 	CheckpointWriteTime *durationpb.Duration   `protobuf:"bytes,70,opt,name=checkpoint_write_time,json=checkpointWriteTime,proto3" json:"checkpoint_write_time,omitempty"`
 	Elastic             *Elastic               `protobuf:"bytes,77,opt,name=elastic,proto3" json:"elastic,omitempty"`                                  // absent: its nodes do not change while it runs
-	Members             *JobMembers            `protobuf:"bytes,78,opt,name=members,proto3" json:"members,omitempty"`                                  // absent in lists, and without an allocation
+	Members             *JobMembers            `protobuf:"bytes,78,opt,name=members,proto3" json:"members,omitempty"`                                  // absent in brief lists, and without an allocation
 	AvoidedNodes        []*AvoidedNode         `protobuf:"bytes,76,rep,name=avoided_nodes,json=avoidedNodes,proto3" json:"avoided_nodes,omitempty"`    // by name; absent in brief lists
 	UnfencedNodes       []string               `protobuf:"bytes,85,rep,name=unfenced_nodes,json=unfencedNodes,proto3" json:"unfenced_nodes,omitempty"` // nodes that may still run its last attempt: the next one waits for proof
 	LastAttempt         *LastAttempt           `protobuf:"bytes,91,opt,name=last_attempt,json=lastAttempt,proto3" json:"last_attempt,omitempty"`       // of a job that was requeued; absent in brief lists
