@@ -72,6 +72,7 @@ type JobSample struct {
 	Epoch   uint64 // of the counting: another one begins at 0
 	Number  uint64 // within the epoch, from 1
 	GPUms   int64  // GPU-milliseconds so far
+	Segment uint32 // of the bill, from 0
 }
 
 // Credited answers ChangeCredits.
@@ -131,6 +132,7 @@ func jobSampleFields(c *codec.Coder, x *JobSample) {
 	codec.Uint(c, &x.Epoch)
 	codec.Uint(c, &x.Number)
 	codec.Int(c, &x.GPUms)
+	codec.Uint(c, &x.Segment)
 }
 
 func creditPolicyFields(c *codec.Coder, x *cluster.CreditPolicy) {

@@ -95,6 +95,7 @@ func membersFields(c *codec.Coder, x *cluster.Members) {
 	codec.Uint(c, &x.Epoch)
 	codec.Uint(c, &x.Version)
 	codec.Int(c, &x.Resized)
+	codec.Uint(c, &x.Resizes)
 	codec.Int(c, &x.Left.CPUTime)
 	codec.Int(c, &x.Left.User)
 	gpuUse(c, &x.Left.GPU)

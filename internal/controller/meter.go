@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -82,20 +83,34 @@ func (m *meter) record(r run, node string, c count) {
 // between limits d to the range from 0 to most.
 func between(d, most time.Duration) time.Duration { return max(0, min(d, most)) }
 
-// agreed returns for how long all nodes of an allocation have had a run.
-func (m *meter) agreed(r run, alloc *cluster.Allocation) time.Duration {
-	nodes := m.runs[r]
+// agreed returns for how long all nodes of a job have had its present attempt since an instant, when it got these nodes.
+func (m *meter) agreed(j *cluster.Job, since cluster.Instant) time.Duration {
+	nodes := m.runs[run{j.ID, j.Attempt}]
 	var least time.Duration
-	for i := range alloc.Nodes {
-		c := nodes[alloc.Nodes[i].Node]
+	for i := range j.Alloc.Nodes {
+		c := nodes[j.Alloc.Nodes[i].Node]
 		if c == nil {
 			return 0
 		}
-		if i == 0 || c.sum < least {
-			least = c.sum
+		ran := c.sum
+		if j.Members != nil {
+			counted := max(j.Members.List[i].Joined, cluster.InstantOf(m.since))
+			ran -= max(0, since.Sub(counted)) // on other nodes
+		}
+		if i == 0 || ran < least {
+			least = ran
 		}
 	}
 	return least
+}
+
+// leave drops the counters of nodes that an elastic job no longer has: another membership is counted anew.
+func (m *meter) leave(j *cluster.Job) {
+	for node := range m.runs[run{j.ID, j.Attempt}] {
+		if !slices.ContainsFunc(j.Alloc.Nodes, func(a cluster.NodeAllocation) bool { return a.Node == node }) {
+			delete(m.runs[run{j.ID, j.Attempt}], node)
+		}
+	}
 }
 
 // samples returns those of all paid runs, and drops ended runs.
@@ -111,11 +126,14 @@ func (m *meter) samples(v *state.View) []command.JobSample {
 		if !active || j.Alloc == nil || j.Attempt != n.ID.Attempt || len(n.Segments) == 0 {
 			continue
 		}
-		ran := m.agreed(run{j.ID, j.Attempt}, j.Alloc)
-		if ran > 0 {
+		if j.Members != nil {
+			m.leave(j)
+		}
+		last := len(n.Segments) - 1
+		if ran := m.agreed(j, n.Segments[last].Since); ran > 0 {
 			all = append(all, command.JobSample{
 				Job: j.ID, Attempt: j.Attempt, Epoch: m.epoch, Number: m.round,
-				GPUms: accounting.Millis(n.Segments[len(n.Segments)-1].GPUs, ran),
+				GPUms: accounting.Millis(n.Segments[last].GPUs, ran), Segment: uint32(last),
 			})
 		}
 	}

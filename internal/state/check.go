@@ -243,6 +243,9 @@ func (x *checking) members(j *cluster.Job) {
 	if n := int32(m.Staying()); n < r.Nodes || n > r.MaxNodes || (n-r.Nodes)%j.Spec.Elastic.Step != 0 {
 		x.fault("job %d keeps %d nodes, want %d to %d in steps of %d", j.ID, n, r.Nodes, r.MaxNodes, j.Spec.Elastic.Step)
 	}
+	if extra := len(m.List) - int(r.Nodes); int(m.Resizes)+extra > cluster.MaxResizes {
+		x.fault("job %d has %d extra nodes after %d changes: not each could leave", j.ID, extra, m.Resizes)
+	}
 	numbers := map[int32]bool{}
 	for rank := range m.List {
 		member := &m.List[rank]

@@ -92,7 +92,7 @@ func (s *State) grantMismatch(j *cluster.Job, g *cluster.NodeGrant, plan *cluste
 	r, n := &j.Spec.Request, int32(j.NodeCount()+len(g.Nodes))
 	part, known := s.policy.Partition(j.Partition)
 	switch {
-	case j.State != cluster.Running || j.Preempting != nil || !j.Members.MayGrow():
+	case j.State != cluster.Running || j.Preempting != nil || j.Members.Changing() || len(g.Nodes) > int(j.MostMore()):
 		return "the job cannot grow now"
 	case len(g.Nodes) == 0 || n > r.MaxNodes || (n-r.Nodes)%j.Spec.Elastic.Step != 0:
 		return fmt.Sprintf("the job would have %d nodes", n)

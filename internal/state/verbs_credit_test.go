@@ -57,7 +57,7 @@ func (x *script) credit(w scriptLine) string {
 	return x.apply(c)
 }
 
-// meter is "meter JOB/ATTEMPT DURATION [epoch=N] [number=N]": how long its GPUs ran.
+// meter is "meter JOB/ATTEMPT DURATION [epoch=N] [number=N] [segment=N]": how long its GPUs ran.
 func (x *script) meter(w scriptLine) string {
 	var s command.JobSample
 	if _, err := fmt.Sscanf(w.plain[0], "%d/%d", &s.Job, &s.Attempt); err != nil {
@@ -73,6 +73,8 @@ func (x *script) meter(w scriptLine) string {
 	}
 	ran := split("d=" + w.plain[1]).duration("d")
 	s.Epoch, s.Number, s.GPUms = uint64(w.number("epoch", 1)), uint64(w.number("number", 1)), accounting.Millis(gpus, ran)
+	n, _ := x.s.credits.OpenLien(s.Job, s.Attempt)
+	s.Segment = uint32(w.number("segment", int64(max(0, len(n.Segments)-1))))
 	return x.apply(&command.MeterJobs{Samples: []command.JobSample{s}})
 }
 

@@ -72,7 +72,7 @@ func (g *Segment) Ran(d time.Duration) Credits { return g.Cost(millis(g.GPUs, d.
 // Bounds of an attempt.
 const (
 	maxGPUs     = 1 << 32
-	maxSegments = 1000
+	maxSegments = cluster.MaxResizes + 1
 )
 
 // Due returns the cost of the counters: each segment's at each of its prices, rounded down

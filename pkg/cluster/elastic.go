@@ -57,6 +57,8 @@ func (s *JobSpec) checkElastic(fault func(string, ...any)) {
 	case !e.On():
 	case r.MaxNodes <= r.Nodes:
 		fault("an elastic job needs a range of nodes, such as 4-16")
+	case r.MaxNodes-r.Nodes > MaxResizes:
+		fault("%d extra nodes are out of range, an elastic job has at most %d", r.MaxNodes-r.Nodes, MaxResizes)
 	case (r.MaxNodes-r.Nodes)%e.Step != 0:
 		fault("a step of %d does not divide the %d extra nodes of %d-%d", e.Step, r.MaxNodes-r.Nodes, r.Nodes, r.MaxNodes)
 	case r.Switches > 0 || r.Connect == ConnectLeaf || r.Connect == ConnectNVLink:
@@ -70,6 +72,7 @@ type Members struct {
 	Epoch   uint32     // it grows with each change of the nodes: a plan for an earlier one is void
 	Version uint32     // of the members file: it grows with each change of the nodes that it names
 	Resized Instant    // of the last change of the nodes; 0: they are those of the start
+	Resizes uint32     // how often nodes have joined or one has left: each is a segment of the bill
 	Left    MembersUse // of the nodes that have left
 	List    []Member
 }
@@ -116,14 +119,14 @@ func (m *Members) With(rank int, x Member) *Members {
 // Without returns members without the one at a rank.
 func (m *Members) Without(rank int) *Members {
 	c := *m
-	c.List = slices.Delete(slices.Clone(m.List), rank, rank+1)
+	c.List, c.Resizes = slices.Delete(slices.Clone(m.List), rank, rank+1), m.Resizes+1
 	return &c
 }
 
 // And returns members with some more, which are granted at an instant and have the lowest free numbers.
 func (m *Members) And(nodes int, granted uint64, now Instant) *Members {
 	c := *m
-	c.List, c.Resized, c.Epoch = slices.Clip(slices.Clone(m.List)), now, m.Epoch+1
+	c.List, c.Resized, c.Epoch, c.Resizes = slices.Clip(slices.Clone(m.List)), now, m.Epoch+1, m.Resizes+1
 	for number := int32(0); nodes > 0; number++ {
 		if !slices.ContainsFunc(c.List, func(x Member) bool { return x.Number == number }) {
 			c.List = append(c.List, Member{Number: number, Granted: granted, Joined: now, Quiet: granted})
@@ -133,12 +136,19 @@ func (m *Members) And(nodes int, granted uint64, now Instant) *Members {
 	return &c
 }
 
-// maxResizes is the number of changes of its nodes after which an attempt does not grow: each is a line of its bill.
-const maxResizes = 400
+// MaxResizes is how often nodes join or one leaves in an attempt at most: each is a segment of its bill.
+const MaxResizes = 999
 
-// MayGrow reports whether no change of the nodes is under way, and there were not too many. O(members).
-func (m *Members) MayGrow() bool {
-	return m.Epoch < maxResizes && !slices.ContainsFunc(m.List, func(x Member) bool { return x.Since == 0 || !x.Stays() })
+// Changing reports whether a change of the nodes is under way. O(members).
+func (m *Members) Changing() bool {
+	return slices.ContainsFunc(m.List, func(x Member) bool { return x.Since == 0 || !x.Stays() })
+}
+
+// MostMore returns how many nodes a running elastic job may get at most, so that each extra node can leave on its own
+// before [MaxResizes]. O(1).
+func (j *Job) MostMore() int32 {
+	extra := len(j.Members.List) - int(j.Spec.Request.Nodes)
+	return int32(max(0, MaxResizes-int(j.Members.Resizes)-1-extra))
 }
 
 // Staying returns how many members are to remain. O(members).

@@ -80,8 +80,11 @@ func (p *Pass) KeepsSize(job *cluster.Job) string {
 		return fmt.Sprintf("partition %q allows %s", job.Partition, words.Count(most, "node"))
 	case int32(job.NodeCount()) >= most:
 		return "it has its maximum"
-	case !job.Members.MayGrow():
+	case job.Members.Changing():
 		return "its nodes are changing"
+	case job.MostMore() < job.Spec.Elastic.Step:
+		return fmt.Sprintf("its nodes have changed %s, and each extra node must be able to leave within %d; gctl requeue %s begins another attempt",
+			words.Count(int64(job.Members.Resizes), "time"), cluster.MaxResizes, job.Ref())
 	case growsFrom(p.Snap.Policy, job) > p.Snap.Now:
 		return fmt.Sprintf("its nodes changed %s ago, and it grows %s after a change (resize_interval)",
 			cluster.FormatElapsed(p.Snap.Now.Sub(job.Members.Resized)), cluster.FormatElapsed(rules.ResizeInterval))
@@ -129,6 +132,9 @@ func (p *Pass) extraTime() time.Duration {
 // grow finds as many extra nodes for a job as it may get, in whole steps. undo gets what removes them from the profile.
 func (p *Pass) grow(job *cluster.Job, undo *[]func()) *growth {
 	g := &growth{Pass: p, job: job, has: int32(job.NodeCount()), most: p.mostNodes(job)}
+	if job.Members != nil {
+		g.most = min(g.most, g.has+job.MostMore())
+	}
 	step := job.Spec.Elastic.Step
 	spec := p.stepSpec(job)
 	if spec == nil {

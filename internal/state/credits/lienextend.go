@@ -9,19 +9,19 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Meter records how long an attempt of j has run, as its nodes count; j is nil if the job does not
+// Meter records how long an attempt of j has run on its present nodes, as they count; j is nil if the job does not
 // run. When an hour is over, the attempt is charged what it came to, so that a day's report has
 // the day's. A lien that only lasts for a window ahead is extended. warn reports whether the job is
 // to be signalled since its credits run out; end is why it ends, if nothing is left for it.
 func (x *Credits) Meter(e *Env, s *command.JobSample, j *cluster.Job) (warn bool, end error) {
 	n, open := x.OpenLien(s.Job, s.Attempt)
 	last := len(n.Segments) - 1
-	if !open || last < 0 {
+	if !open || last < 0 || int(s.Segment) != last { // its nodes have changed since: what it counts is charged
 		return false, nil
 	}
 	count := s.GPUms
 	if j != nil && j.Spec.TimeLimit > 0 {
-		count = min(count, accounting.Millis(n.Segments[last].GPUs, j.Spec.TimeLimit))
+		count = min(count, accounting.Millis(n.Segments[last].GPUs, max(0, j.Spec.TimeLimit-earlier(j, &n))))
 	}
 	before := n.Segments[last].Seen
 	x.ledger.Meter(e.Now, []accounting.Sample{{Lien: n.ID, Segment: last, Epoch: s.Epoch, Number: s.Number, Count: count}})
