@@ -46,7 +46,7 @@ func TestRebootThatTakesTooLong(t *testing.T) {
 		}
 		apply(&command.SetLiveness{Nodes: e.evaluate(s.View(), time.Now())})
 		n, _ := s.View().Node("n1")
-		if late(time.Hour) || n.Reboot.When != cluster.NoReboot || n.DrainWhy != "did not return within 15m0s of its reboot: check its console, then gctl resume n1" {
+		if late(time.Hour) || n.Reboot.When != cluster.NoReboot || n.DrainWhy != "reboot timed out after 15:00 (reboot_timeout): check the console of n1, then gctl resume n1" {
 			t.Errorf("afterwards: %+v", n)
 		}
 		p := cluster.DefaultPolicy()

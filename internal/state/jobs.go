@@ -205,10 +205,12 @@ func (s *State) put(old, j *cluster.Job) {
 	held := old != nil && old.State.HasAllocation()
 	if held && !j.State.HasAllocation() {
 		s.allocate(old, -1)
+		s.rebootIdle(old)
 	}
 	if held && j.State.HasAllocation() && old.Alloc != j.Alloc {
 		s.allocate(old, -1)
 		s.allocate(j, 1)
+		s.rebootIdle(old)
 		s.credits.ResizeBilling(s.env(), j, s.granted)
 	}
 	s.jobTables.put(old, j, s.limits.tail)

@@ -111,9 +111,6 @@ func (s *State) allocate(j *cluster.Job, sign int32) {
 	for i, name := range names {
 		s.fleet.change(s.now, before[i], s.partsOf(name), s.limits.levels)
 	}
-	if sign < 0 {
-		s.rebootIdle(j)
-	}
 }
 
 // register adds a node that connected. A new boot ID begins a new epoch without its former tasks.
@@ -137,13 +134,15 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 		n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = old.Drain, old.DrainWhy, old.DrainBy, old.DrainSince
 		n.Conditions, n.DrainCause, n.Drains, n.Reboot, n.Fence = old.Conditions, old.DrainCause, old.Drains, old.Reboot, old.Fence
 		if n.Reboot.When != cluster.NoReboot && !cluster.SameBoot(old.BootID, n.BootID) {
-			endReboot(&n, true)
+			if endReboot(&n, true) {
+				n.Conditions = nil // those that it still has drain it
+			}
 		}
 		n.Joined, n.Failures = old.Joined, old.Failures
 		n.Epoch = max(s.index, old.Epoch+1)
 	}
 	if c.Checked {
-		s.takeConditions(old, &n, c.Node.Conditions)
+		s.takeConditions(n.Conditions, &n, c.Node.Conditions)
 	}
 	switch {
 	case known && old.BootID == n.BootID:
@@ -308,7 +307,7 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 		if !known {
 			return s.remember(c.Request, command.WithHint(command.Refusef(command.NotFound, "no node %q", command.Sanitize(name)), "gctl info lists the nodes"))
 		}
-		if refusal := cmp.Or(s.removable(n, c), rebootable(n, c), confirmable(n, c)); refusal != nil {
+		if refusal := cmp.Or(s.removable(n, c), s.rebootable(n, c), confirmable(n, c)); refusal != nil {
 			return s.remember(c.Request, refusal)
 		}
 	}
@@ -370,7 +369,9 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 		if old.Reboot.When == cluster.NoReboot {
 			return false
 		}
-		endReboot(&n, false)
+		if endReboot(&n, false) {
+			s.takeConditions(nil, &n, n.Conditions)
+		}
 	case command.ConfirmFenced:
 		return s.confirmFenced(old)
 	case command.RemoveNodes:

@@ -3,8 +3,10 @@ package state
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule/words"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -16,7 +18,7 @@ func (s *State) requestReboot(n *cluster.Node, c *command.UpdateNodes) bool {
 		when = cluster.RebootIdling
 	}
 	why := command.Sanitize(c.Reason)
-	if r := &n.Reboot; r.When == when && r.Why == why && r.Down == c.Force {
+	if r := &n.Reboot; r.When == when && r.Why == why && r.Down == c.Force && !rebootFailed(n) {
 		return false
 	}
 	n.Reboot = cluster.Reboot{When: when, By: c.Actor.Identity.User, Why: why, Since: s.now, Drained: n.Reboot.Drained, Down: c.Force}
@@ -50,7 +52,8 @@ func (s *State) rebootIdle(j *cluster.Job) {
 }
 
 // endReboot ends the request of n, which is not shared yet: the node has rebooted, or the request is cancelled.
-func endReboot(n *cluster.Node, rebooted bool) {
+// It reports whether that ends a drain. Conditions that appeared meanwhile have drained nothing.
+func endReboot(n *cluster.Node, rebooted bool) bool {
 	r := n.Reboot
 	n.Reboot = cluster.Reboot{}
 	switch {
@@ -58,15 +61,33 @@ func endReboot(n *cluster.Node, rebooted bool) {
 		n.DrainCause, n.DrainWhy = "", "rebooted; check it, then gctl resume "+n.Name
 	case r.Drained && n.Drain:
 		n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", "", 0
+		return true
 	}
+	return false
 }
 
-// rebootable refuses to reboot a node that cannot be asked to.
-func rebootable(n *cluster.Node, c *command.UpdateNodes) *command.Refusal {
-	if n.Liveness != cluster.Dead || c.Action != command.RebootNodes && c.Action != command.RebootNodesWhenIdle {
-		return nil
+// rebootFailed reports whether the reboot program of n failed.
+func rebootFailed(n *cluster.Node) bool {
+	return slices.ContainsFunc(n.Conditions, func(c cluster.Condition) bool { return c.Cause == cluster.CauseReboot })
+}
+
+// rebootable refuses to reboot a node that cannot be asked to, and to resume one that reboots.
+func (s *State) rebootable(n *cluster.Node, c *command.UpdateNodes) *command.Refusal {
+	u, _ := s.uses.Get(n.Name)
+	down := n.Liveness == cluster.Dead
+	switch c.Action {
+	case command.RebootNodes, command.RebootNodesWhenIdle:
+		if down {
+			return command.WithHint(command.Refusef(command.Conflict, "node %q is DOWN: gnoded cannot receive the request", n.Name),
+				"power-cycle %s, and repeat the command without it", n.Name)
+		}
+	case command.ResumeNodes, command.CancelReboots:
+		if n.RebootDue(u) && !rebootFailed(n) && (!down || s.policy.RebootTimeout > 0) { // else nothing would end it
+			return command.WithHint(command.Refusef(command.Conflict, "node %q is already rebooting (requested by %s at %s)", n.Name, n.Reboot.By, words.Instant(n.Reboot.Since)),
+				"gctl show node %s", n.Name)
+		}
 	}
-	return command.WithHint(command.Refusef(command.Conflict, "node %q is DOWN: it cannot be asked to reboot", n.Name), "power-cycle the host")
+	return nil
 }
 
 // missReboot returns a node whose reboot has taken too long, without the request: it stays drained until an operator
@@ -76,9 +97,11 @@ func (s *State) missReboot(old *cluster.Node, l cluster.Liveness) *cluster.Node 
 		return old
 	}
 	n := *old
-	why := fmt.Sprintf("did not return within %s of its reboot: check its console, then gctl resume %s", s.policy.RebootTimeout, n.Name)
+	why := fmt.Sprintf("reboot timed out after %s (reboot_timeout)", cluster.FormatElapsed(s.policy.RebootTimeout))
 	if l == cluster.Alive {
-		why = fmt.Sprintf("did not reboot within %s: check reboot_program, then gctl reboot %s", s.policy.RebootTimeout, n.Name)
+		why += fmt.Sprintf(", same boot ID: read reboot.log in the state_dir of %s, then gctl reboot %[1]s", n.Name)
+	} else {
+		why += fmt.Sprintf(": check the console of %s, then gctl resume %[1]s", n.Name)
 	}
 	if !n.Reboot.Drained {
 		why += " (drained before: " + n.DrainWhy + ")"

@@ -44,7 +44,7 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 	}
 	if n.node != nil {
 		if old, _ := s.nodes.Get(c.Node); c.Conditions != nil {
-			s.takeConditions(old, n.node, c.Conditions)
+			s.takeConditions(old.Conditions, n.node, c.Conditions)
 		}
 		s.putNode(n.node)
 	}

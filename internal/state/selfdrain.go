@@ -11,19 +11,15 @@ import (
 // selfDrainUser is who drained a node that a condition of its own drained.
 const selfDrainUser = "gnoded"
 
-// takeConditions applies the conditions that a node reports to n, which is not shared yet. old is the node
-// before; nil for a new one.
+// takeConditions applies the conditions that a node reports to n, which is not shared yet. before are those
+// that it had.
 //
 // A condition drains its node when it appears. The drain ends when no such condition is left, the first
 // time in RelapseWindow; the next time an operator must resume the node. A breaker limits how many nodes
 // conditions of one cause, or those of one job, drain: further nodes stay in service, and show it. A
 // condition of the same cause and job that was there before drains nothing, so that an operator can resume
 // the node despite it.
-func (s *State) takeConditions(old, n *cluster.Node, list []cluster.Condition) {
-	var before []cluster.Condition
-	if old != nil {
-		before = old.Conditions
-	}
+func (s *State) takeConditions(before []cluster.Condition, n *cluster.Node, list []cluster.Condition) {
 	n.Conditions = sanitizeConditions(list)
 	drains := n.Draining()
 	switch {
@@ -78,7 +74,7 @@ func (s *State) excuseNodes(id cluster.JobID) {
 			}
 		}
 		if n.DrainCause != "" && len(n.Draining()) == 0 {
-			n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", "", 0
+			s.undrain(&n)
 		}
 		s.putNode(&n)
 	}
@@ -122,7 +118,18 @@ func (s *State) endSelfDrain(n *cluster.Node) {
 	if last := lastDrain(n); last >= 0 {
 		n.Drains[last].Ended = true
 	}
+	s.undrain(n)
+}
+
+// undrain ends the drain of a node by a condition. A node that reboots, or is to as soon as possible, stays
+// drained for that.
+func (s *State) undrain(n *cluster.Node) {
+	u, _ := s.uses.Get(n.Name)
+	reboots := n.RebootDue(u) || n.Reboot.When == cluster.RebootASAP
 	n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", "", 0
+	if reboots {
+		s.drainToReboot(n)
+	}
 }
 
 // mayDrain is the breaker. O(nodes).

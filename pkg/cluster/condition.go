@@ -57,6 +57,9 @@ const (
 	maxConditionCause = 64
 )
 
+// CauseReboot is the cause of the condition of a node whose reboot program failed.
+const CauseReboot = "reboot"
+
 // SortConditions sorts conditions, the greatest effect first, and drops invalid ones and all beyond
 // MaxConditions.
 func SortConditions(list []Condition) []Condition {

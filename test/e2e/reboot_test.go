@@ -63,7 +63,7 @@ func TestRebootsOfNodes(t *testing.T) {
 	late := func() string { return s.ok(tester, "gctl", "show", "node", busy.Name) }
 	s.until("a late reboot", func() (bool, error) {
 		text := late()
-		return strings.Contains(text, "DOWN+DRAIN") && strings.Contains(text, "did not return within 40s of its reboot: check its console, then gctl resume "+busy.Name), fmt.Errorf("%s", text)
+		return strings.Contains(text, "DOWN+DRAIN") && strings.Contains(text, "reboot timed out after 0:40 (reboot_timeout): check the console of "+busy.Name+", then gctl resume "+busy.Name), fmt.Errorf("%s", text)
 	})
 	s.must(busy.Start())
 	s.must(s.AwaitNode(ctx, busy.Name, "DRAINED"))
