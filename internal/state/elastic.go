@@ -195,6 +195,9 @@ func (s *State) advanceMembers(j *cluster.Job, rank int) int {
 				why = "lost: " + t.Cause.String()
 			}
 			s.dismiss(j, []int{rank}, s.now, why)
+			if joins { // it is not granted again, and charged again, for the same end
+				j.Avoided = cluster.AvoidNodes(j.Avoided, []string{t.Node}, j.Attempt, s.now)
+			}
 			s.blameGPU(t)
 		}
 	}

@@ -187,7 +187,7 @@ func (p *Pass) limitsGrowth(job *cluster.Job, has, more int32) (string, bool) {
 }
 
 // stepSpec returns the specification of a job that would run for a short time on the extra nodes of one step: of the same
-// type, in the same partition, and neither its own nor reserved. Nil if it has lost its GPUs.
+// type, in the same partition, and neither its own nor reserved nor avoided. Nil if it has lost its GPUs.
 func (p *Pass) stepSpec(job *cluster.Job) *cluster.JobSpec {
 	spec := *job.Spec
 	q := &spec.Request
@@ -214,6 +214,11 @@ func (p *Pass) stepSpec(job *cluster.Job) *cluster.JobSpec {
 	q.Exclude = slices.Clone(q.Exclude)
 	for i := range job.Alloc.Nodes {
 		q.Exclude = append(q.Exclude, job.Alloc.Nodes[i].Node)
+	}
+	for i := range job.Avoided {
+		if a := &job.Avoided[i]; a.Until > p.Snap.Now {
+			q.Exclude = append(q.Exclude, a.Node)
+		}
 	}
 	if spec.Reservation == "" {
 		q.Exclude = append(q.Exclude, p.res.ReservedNodes()...)
