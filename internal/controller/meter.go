@@ -104,7 +104,7 @@ func (m *meter) agreed(j *cluster.Job, since cluster.Instant) time.Duration {
 	return least
 }
 
-// leave drops the counters of nodes that an elastic job no longer has: another membership is counted anew.
+// leave drops the counters of nodes that an elastic job no longer has: another membership is counted from 0 again.
 func (m *meter) leave(j *cluster.Job) {
 	for node := range m.runs[run{j.ID, j.Attempt}] {
 		if !slices.ContainsFunc(j.Alloc.Nodes, func(a cluster.NodeAllocation) bool { return a.Node == node }) {
