@@ -25,7 +25,7 @@ const (
 	mailEnd        // behind the last one
 )
 
-// mailAll is what sbatch means by ALL.
+// mailAll is what sbatch means by ALL, and MailWarning.
 const mailAll = MailBegin | MailEnd | MailFail | MailRequeue | MailInvalidDepend | MailWarning
 
 var mailTypeNames = [...]string{

@@ -73,7 +73,7 @@ func verbs() []verb {
 		{"release", "release JOB...", same, "", action("release")},
 		{"requeue", "requeue JOB...", same, "", action("requeue")},
 		{"update", "update JobId=... or NodeName=...", differs, "jobs, and State and Reason of nodes", command.update},
-		{"reboot", "reboot [ASAP] [nextstate=RESUME|DOWN] [reason=TEXT] NODES", differs, "ALL is refused: name the nodes", command.reboot},
+		{"reboot", "reboot [ASAP] [nextstate=RESUME|DOWN] [reason=TEXT] NODES", differs, "ALL is refused: name the nodes; nextstate=DOWN leaves the nodes drained, not DOWN", command.reboot},
 		{"cancel_reboot", "cancel_reboot NODES", same, "", command.cancelReboot},
 		{"ping", "ping", same, "", command.ping},
 		{"wait_job", "wait_job JOB", same, "", command.waitJob},
