@@ -159,14 +159,15 @@ type state struct {
 	hookFailed map[string]time.Time         // when a prolog or epilog failed last, by source
 	users      map[string]health.Use        // GPU by UUID: its use after its job
 	ports      []string                     // InfiniBand ports that were active
-	// rebootOrder is the boot ID that is to end by a reboot; "": none. rebooting: its program was started.
-	rebootOrder string
-	rebooting   bool
-	connected   bool                             // a session is open
-	loads       map[string]gpu.Load              // by UUID; those of the last sample
-	xids        map[xid]uint64                   // events since the start
-	lastXID     map[string]int                   // by UUID
-	ends        [cluster.MaxTaskCause + 1]uint64 // tasks that ended since the start, by cause
+	// reboot is the reboot that is to begin. rebooting: its program was started. rebootFailed: it failed.
+	reboot       rebootOrder
+	rebooting    bool
+	rebootFailed bool
+	connected    bool                             // a session is open
+	loads        map[string]gpu.Load              // by UUID; those of the last sample
+	xids         map[xid]uint64                   // events since the start
+	lastXID      map[string]int                   // by UUID
+	ends         [cluster.MaxTaskCause + 1]uint64 // tasks that ended since the start, by cause
 
 	tasks map[reconcile.ID]*task
 	set   *reconcile.Set // the newest set admitted since the daemon started

@@ -35,22 +35,23 @@ type controller struct {
 	uid  uint32 // owner of the tasks
 	gid  uint32
 
-	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced at every change
-	version  uint64
-	wanted   map[reconcile.ID]*greylagv1.WantedTask
-	logs     []*greylagv1.LogRequest
-	blobs    map[[sha256.Size]byte][]byte
-	down     bool
-	reboot   string                   // boot ID that is to end
-	lost     string                   // its answer about contents that it does not have
-	secrets  []*greylagv1.SecretValue // of any task, besides its token
-	lives    int                      // a change ends all streams
-	boots    []string
-	registry []*greylagv1.RegisterNodeRequest
-	reports  []*greylagv1.ReportTasksRequest
-	pushed   map[string][]*greylagv1.PushLogRequest
-	injected []*greylagv1.WatchTasksResponse // sent unchanged
+	mu        sync.Mutex
+	changed   chan struct{} // closed and replaced at every change
+	version   uint64
+	wanted    map[reconcile.ID]*greylagv1.WantedTask
+	logs      []*greylagv1.LogRequest
+	blobs     map[[sha256.Size]byte][]byte
+	down      bool
+	reboot    string                   // boot ID that is to end
+	requested int64                    // when, in seconds
+	lost      string                   // its answer about contents that it does not have
+	secrets   []*greylagv1.SecretValue // of any task, besides its token
+	lives     int                      // a change ends all streams
+	boots     []string
+	registry  []*greylagv1.RegisterNodeRequest
+	reports   []*greylagv1.ReportTasksRequest
+	pushed    map[string][]*greylagv1.PushLogRequest
+	injected  []*greylagv1.WatchTasksResponse // sent unchanged
 }
 
 func newController(t testing.TB) *controller {
@@ -132,7 +133,7 @@ func (c *controller) settled(id reconcile.ID) *greylagv1.ReportedTask {
 }
 
 func (c *controller) set() *greylagv1.WatchTasksResponse {
-	message := &greylagv1.WatchTasksResponse{Version: c.version, Reboot: c.reboot}
+	message := &greylagv1.WatchTasksResponse{Version: c.version, Reboot: c.reboot, RebootRequested: timestamppb.New(time.Unix(c.requested, 0))}
 	for _, id := range slices.SortedFunc(maps.Keys(c.wanted), reconcile.ID.Compare) {
 		message.Tasks = append(message.Tasks, proto.Clone(c.wanted[id]).(*greylagv1.WantedTask))
 	}

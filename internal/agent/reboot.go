@@ -16,24 +16,28 @@ import (
 )
 
 const (
-	// causeReboot is the cause of the condition of a node whose reboot program failed.
-	causeReboot = "reboot"
 	// rebootLimit is how long the reboot program may run. It returns before the reboot begins.
 	rebootLimit = 5 * time.Minute
 	// rebootFile in StateDir receives the output of the reboot program.
 	rebootFile = "reboot.log"
 )
 
-// orderReboot takes the order of a desired set: the boot ID that is to end; "" for none. It runs in the loop.
-func (a *Agent) orderReboot(boot string) {
-	if boot != a.boot() {
-		boot = ""
+// rebootOrder is a reboot that the controllers want: the boot ID that is to end, "" for none, and when it was requested.
+type rebootOrder struct {
+	boot      string
+	requested time.Time
+}
+
+// orderReboot takes the order of a desired set. A later request repeats one whose program failed. It runs in the loop.
+func (a *Agent) orderReboot(order rebootOrder) {
+	if order.boot != a.boot() {
+		order = rebootOrder{}
 	}
-	if boot == "" {
-		a.rebooting = false
-		a.setCondition(causeReboot, cluster.Condition{})
+	if order.boot == "" || a.rebootFailed && !order.requested.Equal(a.reboot.requested) {
+		a.rebooting, a.rebootFailed = false, false
+		a.setCondition(cluster.CauseReboot, cluster.Condition{})
 	}
-	a.rebootOrder = boot
+	a.reboot = order
 }
 
 // mayReboot reports whether no task is left but those that cannot be killed.
@@ -48,11 +52,11 @@ func (s *state) mayReboot() bool {
 
 // rebootIfDue runs the reboot program once for an order, when no task is left. It runs in the loop.
 func (a *Agent) rebootIfDue() {
-	if a.rebootOrder == "" || a.rebooting || !a.mayReboot() {
+	if a.reboot.boot == "" || a.rebooting || !a.mayReboot() {
 		return
 	}
 	a.rebooting = true
-	a.log.Warn("rebooting this node: an operator asked for it", "program", strings.Join(a.cfg.Reboot, " "))
+	a.log.Warn("rebooting the node, as requested with gctl reboot", "program", strings.Join(a.cfg.Reboot, " "))
 	go a.runReboot() // the daemon can end before it
 }
 
@@ -78,9 +82,10 @@ func (a *Agent) runReboot() {
 	}
 	said := firstBytes(path, maxHookOutput)
 	message := strings.TrimSpace(fmt.Sprintf("%s failed: %v %s", strings.Join(words, " "), err, strings.Join(strings.Fields(strings.ToValidUTF8(said, "?")), " ")))
-	message += fmt.Sprintf(": reboot the node by hand, or try again: gctl reboot %s --cancel, gctl reboot %s", a.cfg.Name, a.cfg.Name)
+	message += fmt.Sprintf("; see %s; correct the cause and repeat gctl reboot %s", path, a.cfg.Name)
 	a.post(func() {
-		a.setCondition(causeReboot, cluster.Condition{Effect: cluster.Notice, Repair: cluster.RepairReboot, Message: message})
+		a.rebootFailed = true
+		a.setCondition(cluster.CauseReboot, cluster.Condition{Effect: cluster.Notice, Repair: cluster.RepairReboot, Message: message})
 	})
 }
 

@@ -5,10 +5,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestRebootOfANode: the program runs once, when no task is left, and only for the present boot. Its failure is
-// reported until the request ends.
+// TestRebootOfANode: the program runs once for a request, when no task is left, and only for the present boot. Its failure
+// is reported until the request ends or is repeated.
 func TestRebootOfANode(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", func(n *node) {
@@ -30,11 +32,13 @@ func TestRebootOfANode(t *testing.T) {
 	touch(t, n, "go")
 	n.settled(at(1, 1))
 	n.until("a condition", func() bool {
-		return strings.Contains(n.condition(causeReboot), "notice 0: ") && strings.Contains(n.condition(causeReboot), "failed: exit status 3 no permission: reboot the node by hand, or try again: gctl reboot n1 --cancel")
+		return strings.Contains(n.condition(cluster.CauseReboot), "notice 0: ") && strings.Contains(n.condition(cluster.CauseReboot), "failed: exit status 3 no permission; see ") && strings.HasSuffix(n.condition(cluster.CauseReboot), "reboot.log; correct the cause and repeat gctl reboot n1")
 	})
+	n.change(func() { n.requested++ }) // the request is repeated
+	n.until("a second run", func() bool { return runs() == 2 && n.condition(cluster.CauseReboot) != "" })
 	n.change(func() { n.reboot = "" })
-	n.until("no condition", func() bool { return n.condition(causeReboot) == "" })
-	if runs() != 1 {
+	n.until("no condition", func() bool { return n.condition(cluster.CauseReboot) == "" })
+	if runs() != 2 {
 		t.Errorf("%d runs", runs())
 	}
 }

@@ -231,7 +231,7 @@ func (a *Agent) handleMessage(message *greylagv1.WatchTasksResponse) {
 	// The leader sends a set only once while nothing changes. A set that was not admitted is
 	// retried at each heartbeat.
 	if a.unadmitted != nil && a.admit(wantedSet(a.unadmitted)) {
-		a.orderReboot(a.unadmitted.GetReboot())
+		a.orderReboot(rebootOrder{a.unadmitted.GetReboot(), a.unadmitted.GetRebootRequested().AsTime()})
 		a.unadmitted = nil
 	}
 	a.asked = append(a.asked, message.GetLogs()...)

@@ -109,7 +109,7 @@ func memberFields(c *codec.Coder, x *cluster.Member) {
 	codec.Uint(c, &x.Granted)
 	codec.Int(c, &x.Joined)
 	codec.Uint(c, &x.Since)
-	codec.Uint(c, &x.Quiet)
+	codec.Uint(c, &x.SignalsAfter)
 	codec.Int(c, &x.Leaves)
 	codec.Bool(c, &x.Stops)
 	codec.String(c, &x.Why)

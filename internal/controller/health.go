@@ -24,7 +24,7 @@ type heartbeats struct {
 	since    time.Time
 	received map[string]sign
 	// rebooting is since when each node is to reboot, as far as this term knows: a new leader waits again.
-	rebooting map[string]time.Time
+	rebooting map[string]rebootWait
 }
 
 type sign struct {
@@ -35,7 +35,7 @@ type sign struct {
 func (e *heartbeats) open(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.since, e.received, e.rebooting = now, map[string]sign{}, map[string]time.Time{}
+	e.since, e.received, e.rebooting = now, map[string]sign{}, map[string]rebootWait{}
 }
 
 func (e *heartbeats) record(node string, epoch uint64, now time.Time) {
@@ -69,7 +69,7 @@ func (e *heartbeats) forget(v *state.View) {
 			delete(e.received, name)
 		}
 	}
-	maps.DeleteFunc(e.rebooting, func(name string, _ time.Time) bool {
+	maps.DeleteFunc(e.rebooting, func(name string, _ rebootWait) bool {
 		_, known := v.Node(name)
 		return !known
 	})
@@ -127,12 +127,19 @@ func (e *heartbeats) isRebootLate(v *state.View, n *cluster.Node, now time.Time)
 		delete(e.rebooting, n.Name)
 		return false
 	}
-	since, known := e.rebooting[n.Name]
-	if !known {
-		since, e.rebooting[n.Name] = now, now
+	w, known := e.rebooting[n.Name]
+	if !known || w.requested != n.Reboot.Since {
+		w = rebootWait{now, n.Reboot.Since}
+		e.rebooting[n.Name] = w
 	}
 	limit := v.Policy().RebootTimeout
-	return limit > 0 && now.Sub(since) >= limit
+	return limit > 0 && now.Sub(w.since) >= limit
+}
+
+// rebootWait is since when a node is to reboot, and the request.
+type rebootWait struct {
+	since     time.Time
+	requested cluster.Instant
 }
 
 // liveness returns the liveness after a silence.

@@ -82,7 +82,7 @@ func warningOf(j *cluster.Job, now cluster.Instant) string {
 	if text == "" || idle.GPUs == 0 {
 		return text
 	}
-	return text + "; GPUs without use so far: " + accounting.IdleText(&idle, now)
+	return text + "; idle so far: " + accounting.IdleText(&idle, now)
 }
 
 // run adds the start of an attempt, and the parts of the time limit that it has used.

@@ -79,7 +79,7 @@ func TestWarningText(t *testing.T) {
 	if len(events) != 1 {
 		t.Fatalf("%d events", len(events))
 	}
-	const want = "job 7 has a warning: idle GPUs: 2 of 4; GPUs without use so far: 2.0 GPU-hours, 4.00 credits"
+	const want = "job 7 has a warning: idle GPUs: 2 of 4; idle so far: 2.0 GPU-hours, 4.00 credits"
 	if got := events[0].Text("job 7"); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

@@ -240,7 +240,7 @@ func (w *wanted) tell(v *state.View) error {
 			tasks = append(tasks, w)
 		}
 	}
-	return w.send(&greylagv1.WatchTasksResponse{Version: v.Index(), Tasks: tasks, Reboot: reboot})
+	return w.send(&greylagv1.WatchTasksResponse{Version: v.Index(), Tasks: tasks, Reboot: reboot, RebootRequested: wire.Timestamp(n.Reboot.Since)})
 }
 
 // signalsOf returns the signals for the tasks of a job on a node, since it belongs to the job.

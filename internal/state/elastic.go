@@ -13,7 +13,7 @@ import (
 
 // takeBack has extra nodes leave a job. It returns why not.
 func (s *State) takeBack(t *cluster.TakeBack) string {
-	old, why := s.resizable(t.Job, t.Attempt, t.Epoch)
+	old, why := s.findResizable(t.Job, t.Attempt, t.Epoch)
 	if why != "" {
 		return why
 	}
@@ -44,8 +44,8 @@ func (s *State) refFor(j *cluster.Job, id cluster.JobID) string {
 	return "job " + by.Ref().String()
 }
 
-// resizable returns a job whose nodes a plan changes, if they are still those of the plan; else why not.
-func (s *State) resizable(id cluster.JobID, attempt cluster.Attempt, epoch uint32) (*cluster.Job, string) {
+// findResizable returns a job whose nodes a plan changes, if they are still those of the plan; else why not.
+func (s *State) findResizable(id cluster.JobID, attempt cluster.Attempt, epoch uint32) (*cluster.Job, string) {
 	j, holds := s.holding.Get(id)
 	switch {
 	case !holds || j.Members == nil || j.State != cluster.Running && j.State != cluster.Configuring:
@@ -60,12 +60,12 @@ func (s *State) resizable(id cluster.JobID, attempt cluster.Attempt, epoch uint3
 
 // grant gives extra nodes to a job. It returns why not.
 func (s *State) grant(g *cluster.NodeGrant, plan *cluster.Plan, allowed *limitChecker) string {
-	old, why := s.resizable(g.Job, g.Attempt, g.Epoch)
+	old, why := s.findResizable(g.Job, g.Attempt, g.Epoch)
 	if why == "" {
 		why = s.grantMismatch(old, g, plan)
 	}
 	if why == "" {
-		why = allowed.growsOver(old, int32(len(g.Nodes)))
+		why = allowed.exceededBy(old, int32(len(g.Nodes)))
 	}
 	if why != "" {
 		return why
@@ -82,7 +82,7 @@ func (s *State) grant(g *cluster.NodeGrant, plan *cluster.Plan, allowed *limitCh
 		tasks = append(tasks, cluster.Task{Node: nodes[i].Node})
 	}
 	j.Alloc = &cluster.Allocation{Nodes: slices.Concat(old.Alloc.Nodes, nodes)}
-	j.Tasks, j.Members = cluster.NewTasks(tasks...), old.Members.And(len(nodes), s.index, s.now)
+	j.Tasks, j.Members = cluster.NewTasks(tasks...), old.Members.WithMore(len(nodes), s.index, s.now)
 	s.put(old, &j)
 	return ""
 }
@@ -129,8 +129,8 @@ func (s *State) grantMismatch(j *cluster.Job, g *cluster.NodeGrant, plan *cluste
 	return ""
 }
 
-// growsOver returns which limit a job would exceed with more nodes.
-func (l *limitChecker) growsOver(j *cluster.Job, more int32) string {
+// exceededBy returns which limit a job would exceed with more nodes.
+func (l *limitChecker) exceededBy(j *cluster.Job, more int32) string {
 	if !l.active() {
 		return ""
 	}
@@ -178,7 +178,7 @@ func (s *State) nameMembers(j *cluster.Job, m *cluster.Members) {
 	list, _ := s.signals.Get(j.ID)
 	for i := range m.List {
 		if x := &m.List[i]; x.Since == 0 || x.Since == m.Version {
-			x.Quiet = list[len(list)-1].ID
+			x.SignalsAfter = list[len(list)-1].ID
 		}
 	}
 }

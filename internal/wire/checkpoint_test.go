@@ -35,7 +35,7 @@ func TestSharesOfElasticJob(t *testing.T) {
 		t.Error("a running job ends with a node of the minimum though it has an extra node")
 	}
 	j.Alloc = &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: "n1"}, {Node: "n3"}, {Node: "n4"}}}
-	j.Members = j.Members.Without(1).And(1, 6, 2)
+	j.Members = j.Members.Without(1).WithMore(1, 6, 2)
 	for rank, resumes := range []bool{true, true, false} {
 		if p := writeResumePoint(j, rank); (p != nil) != resumes {
 			t.Errorf("rank %d is sent %v", rank, p)

@@ -86,14 +86,14 @@ type MembersUse struct {
 // Member is a node of an elastic job. The job's attempt and Granted identify its membership: a node that lost it and
 // gets it again is another member.
 type Member struct {
-	Number  int32   // NODEID of its tasks; the members of an attempt at one time have different ones
-	Granted uint64  // log index of the entry that granted it
-	Joined  Instant // when it was granted
-	Since   uint32  // version of the members file that names it first; 0: its task has not started yet
-	Quiet   uint64  // it gets only signals with a later log index
-	Leaves  Instant // when its tasks get SIGTERM, since it leaves the job; 0: it stays
-	Stops   bool    // its tasks are being ended
-	Why     string  // why it leaves
+	Number       int32   // NODEID of its tasks; the members of an attempt at one time have different ones
+	Granted      uint64  // log index of the entry that granted it
+	Joined       Instant // when it was granted
+	Since        uint32  // version of the members file that names it first; 0: its task has not started yet
+	SignalsAfter uint64  // it gets only signals with a later log index
+	Leaves       Instant // when its tasks get SIGTERM, since it leaves the job; 0: it stays
+	Stops        bool    // its tasks are being ended
+	Why          string  // why it leaves
 }
 
 // Stays reports whether the node is to remain in the job.
@@ -123,13 +123,13 @@ func (m *Members) Without(rank int) *Members {
 	return &c
 }
 
-// And returns members with some more, which are granted at an instant and have the lowest free numbers.
-func (m *Members) And(nodes int, granted uint64, now Instant) *Members {
+// WithMore returns members with some more, which are granted at an instant and have the lowest free numbers.
+func (m *Members) WithMore(nodes int, granted uint64, now Instant) *Members {
 	c := *m
 	c.List, c.Resized, c.Epoch, c.Resizes = slices.Clip(slices.Clone(m.List)), now, m.Epoch+1, m.Resizes+1
 	for number := int32(0); nodes > 0; number++ {
 		if !slices.ContainsFunc(c.List, func(x Member) bool { return x.Number == number }) {
-			c.List = append(c.List, Member{Number: number, Granted: granted, Joined: now, Quiet: granted})
+			c.List = append(c.List, Member{Number: number, Granted: granted, Joined: now, SignalsAfter: granted})
 			nodes--
 		}
 	}
@@ -336,5 +336,5 @@ func (j *Job) SignalsFrom(rank int) uint64 {
 	if j.Members == nil {
 		return 0
 	}
-	return j.Members.List[rank].Quiet
+	return j.Members.List[rank].SignalsAfter
 }

@@ -91,7 +91,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 		facts = append(facts, [2]string{fmt.Sprintf("node %d", rank), nodeUse(n)})
 	}
 	facts = append(facts, t.leavingFacts(j)...)
-	facts = append(facts, [2]string{"GPUs busy", busyText(ui.GPUUseOf(j.Tasks), j)}, [2]string{"GPUs without use", t.idleText(j)})
+	facts = append(facts, [2]string{"GPUs busy", busyText(ui.GPUUseOf(j.Tasks), j)}, [2]string{"idle GPUs", t.idleText(j)})
 	for _, task := range j.Tasks {
 		if task.Message != "" || task.ExitCode != 0 || task.ExitSignal != 0 || task.MemoryPeak != 0 || task.GpuKnownMs != 0 && len(j.Tasks) > 1 {
 			facts = append(facts, [2]string{"on " + task.Node, taskText(task)})

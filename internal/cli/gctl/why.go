@@ -164,7 +164,7 @@ func (t commands) awaited(a *greylagv1.ExplainJobResponse) [][2]string {
 	if a.Job.State == greylagv1.JobState_JOB_STATE_COMPLETING {
 		step, then = "all processes of the job have ended there", "the job is over"
 	}
-	facts := [][2]string{{"warning", t.warningText(a.Job)}, {"GPUs without use", t.idleText(a.Job)}}
+	facts := [][2]string{{"warning", t.warningText(a.Job)}, {"idle GPUs", t.idleText(a.Job)}}
 	for _, n := range a.Awaited {
 		if wire.Word(a.Job.State) == cluster.Running.String() {
 			facts = append(facts, [2]string{"silent", n.Node + ", where the job may still be running"})

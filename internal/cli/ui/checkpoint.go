@@ -136,6 +136,13 @@ type avoidedJSON struct {
 	Attempt uint32     `json:"attempt"`
 }
 
+func writeAvoided(j *greylagv1.Job) (list []avoidedJSON) {
+	for _, a := range j.AvoidedNodes {
+		list = append(list, avoidedJSON{a.Node, Stamp(TimeOf(a.Until)), a.Attempt})
+	}
+	return list
+}
+
 // lastAttemptJSON is how the attempt before the current or next one ended, in JSON.
 type lastAttemptJSON struct {
 	Attempt uint32     `json:"attempt"`
@@ -150,11 +157,4 @@ func writeLastAttempt(j *greylagv1.Job) *lastAttemptJSON {
 		return nil
 	}
 	return &lastAttemptJSON{a.Attempt, wire.Word(a.Outcome), Stamp(TimeOf(a.Ended)), a.Detail}
-}
-
-func writeAvoided(j *greylagv1.Job) (list []avoidedJSON) {
-	for _, a := range j.AvoidedNodes {
-		list = append(list, avoidedJSON{a.Node, Stamp(TimeOf(a.Until)), a.Attempt})
-	}
-	return list
 }

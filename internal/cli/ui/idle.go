@@ -6,7 +6,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// idleJSON is the time of a job's GPUs without use in JSON.
+// idleJSON is the time of a job's idle GPUs in JSON.
 type idleJSON struct {
 	GPUs  int32      `json:"gpus"`
 	Since *time.Time `json:"since"`

@@ -56,7 +56,7 @@ func (p *Pass) Grow() (grants []cluster.NodeGrant) {
 // growing returns the running jobs that may grow now, in order.
 func (p *Pass) growing() (list []*cluster.Job) {
 	for _, j := range p.running.elastic {
-		if p.KeepsSize(j.job) == "" {
+		if p.GrowthObstacle(j.job) == "" {
 			list = append(list, j.job)
 		}
 	}
@@ -67,19 +67,19 @@ func (p *Pass) growing() (list []*cluster.Job) {
 	return list
 }
 
-// KeepsSize returns why a running elastic job gets no extra nodes now, whatever is idle; "" if it may.
-func (p *Pass) KeepsSize(job *cluster.Job) string {
+// GrowthObstacle returns why a running elastic job gets no extra nodes now, whatever is idle; "" if it may.
+func (p *Pass) GrowthObstacle(job *cluster.Job) string {
 	rules := &p.Snap.Policy.Elastic
 	most := p.mostNodes(job)
 	switch {
 	case job.State != cluster.Running:
 		return "it is " + job.State.String()
 	case job.Preempting != nil:
-		return "it ends for another job"
+		return "it is being preempted"
 	case int32(job.NodeCount()) >= most && most < job.Spec.Request.MaxNodes:
 		return fmt.Sprintf("partition %q allows %s", job.Partition, words.Count(most, "node"))
 	case int32(job.NodeCount()) >= most:
-		return "it has its maximum"
+		return fmt.Sprintf("it has its maximum of %s (--nodes)", words.Count(most, "node"))
 	case job.Members.Changing():
 		return "its nodes are changing"
 	case job.MostMore() < job.Spec.Elastic.Step:
@@ -89,14 +89,14 @@ func (p *Pass) KeepsSize(job *cluster.Job) string {
 		return fmt.Sprintf("its nodes changed %s ago, and it grows %s after a change (resize_interval)",
 			cluster.FormatElapsed(p.Snap.Now.Sub(job.Members.Resized)), cluster.FormatElapsed(rules.ResizeInterval))
 	case job.Limit() > 0 && job.Limit().Sub(p.Snap.Now) < rules.MinExtraTime:
-		return fmt.Sprintf("it ends in less than %s (min_extra_time)", cluster.FormatElapsed(rules.MinExtraTime))
+		return fmt.Sprintf("less than %s of its time limit is left (min_extra_time)", cluster.FormatElapsed(rules.MinExtraTime))
 	}
 	return ""
 }
 
-// WouldGrow returns why a running elastic job gets no extra nodes now; "" if it gets some.
-func (p *Pass) WouldGrow(job *cluster.Job) string {
-	if why := p.KeepsSize(job); why != "" {
+// ExplainGrowth returns why a running elastic job gets no extra nodes now; "" if it gets some.
+func (p *Pass) ExplainGrowth(job *cluster.Job) string {
+	if why := p.GrowthObstacle(job); why != "" {
 		return why
 	}
 	var undo []func()
@@ -109,7 +109,7 @@ func (p *Pass) WouldGrow(job *cluster.Job) string {
 		return o
 	}
 	if len(g.got) == 0 {
-		return fmt.Sprintf("fewer than %s that suit it are idle, and in no plan for %s (min_extra_time)", words.Count(step, "node"), cluster.FormatElapsed(p.extraTime()))
+		return fmt.Sprintf("it needs %s more that suit it, are idle, and are in no plan for %s (min_extra_time)", words.Count(step, "node"), cluster.FormatElapsed(p.extraTime()))
 	}
 	return ""
 }

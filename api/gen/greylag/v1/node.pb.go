@@ -708,14 +708,16 @@ func (x *WatchTasksRequest) GetEpoch() uint64 {
 }
 
 type WatchTasksResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // log index of the set
-	Tasks         []*WantedTask          `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	Logs          []*LogRequest          `protobuf:"bytes,3,rep,name=logs,proto3" json:"logs,omitempty"`
-	Heartbeat     bool                   `protobuf:"varint,4,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"` // only a heartbeat: tasks is empty
-	Reboot        string                 `protobuf:"bytes,5,opt,name=reboot,proto3" json:"reboot,omitempty"`        // boot ID that is to end: reboot when no task is left; empty: do not reboot
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Version   uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // log index of the set
+	Tasks     []*WantedTask          `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Logs      []*LogRequest          `protobuf:"bytes,3,rep,name=logs,proto3" json:"logs,omitempty"`
+	Heartbeat bool                   `protobuf:"varint,4,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"` // only a heartbeat: tasks is empty
+	Reboot    string                 `protobuf:"bytes,5,opt,name=reboot,proto3" json:"reboot,omitempty"`        // boot ID that is to end: reboot when no task is left; empty: do not reboot
+	// when the reboot was requested; a later time repeats it after its program failed
+	RebootRequested *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=reboot_requested,json=rebootRequested,proto3" json:"reboot_requested,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *WatchTasksResponse) Reset() {
@@ -781,6 +783,13 @@ func (x *WatchTasksResponse) GetReboot() string {
 		return x.Reboot
 	}
 	return ""
+}
+
+func (x *WatchTasksResponse) GetRebootRequested() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RebootRequested
+	}
+	return nil
 }
 
 // WantedTask is a task that should exist on the node.
@@ -2597,13 +2606,14 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05clock\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12!\n" +
 	"\fcluster_name\x18\x04 \x01(\tR\vclusterName\")\n" +
 	"\x11WatchTasksRequest\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"\xbe\x01\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"\x85\x02\n" +
 	"\x12WatchTasksResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
 	"\theartbeat\x18\x04 \x01(\bR\theartbeat\x12\x16\n" +
-	"\x06reboot\x18\x05 \x01(\tR\x06reboot\"\xdf\x0e\n" +
+	"\x06reboot\x18\x05 \x01(\tR\x06reboot\x12E\n" +
+	"\x10reboot_requested\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0frebootRequested\"\xdf\x0e\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -2885,53 +2895,54 @@ var file_greylag_v1_node_proto_depIdxs = []int32{
 	27, // 8: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
 	10, // 9: greylag.v1.WatchTasksResponse.tasks:type_name -> greylag.v1.WantedTask
 	15, // 10: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
-	29, // 11: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
-	14, // 12: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
-	30, // 13: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
-	29, // 14: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
-	27, // 15: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
-	2,  // 16: greylag.v1.WantedTask.stop_reason:type_name -> greylag.v1.StopReason
-	13, // 17: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
-	31, // 18: greylag.v1.WantedTask.mounts:type_name -> greylag.v1.Mount
-	12, // 19: greylag.v1.WantedTask.resume:type_name -> greylag.v1.ResumePoint
-	29, // 20: greylag.v1.WantedTask.quiet_warn:type_name -> google.protobuf.Duration
-	29, // 21: greylag.v1.WantedTask.quiet_end:type_name -> google.protobuf.Duration
-	32, // 22: greylag.v1.WantedTask.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	27, // 23: greylag.v1.WantedTask.checkpoint_base:type_name -> google.protobuf.Timestamp
-	11, // 24: greylag.v1.WantedTask.elastic:type_name -> greylag.v1.ElasticTask
-	33, // 25: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
-	14, // 26: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
-	10, // 27: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	17, // 28: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
-	3,  // 29: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
-	5,  // 30: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
-	34, // 31: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
-	35, // 32: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
-	27, // 33: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	27, // 34: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	29, // 35: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	29, // 36: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	18, // 37: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
-	29, // 38: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
-	29, // 39: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
-	24, // 40: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
-	6,  // 41: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	8,  // 42: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	16, // 43: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	20, // 44: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	22, // 45: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
-	25, // 46: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	7,  // 47: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	9,  // 48: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	19, // 49: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	21, // 50: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	23, // 51: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
-	26, // 52: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	47, // [47:53] is the sub-list for method output_type
-	41, // [41:47] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	27, // 11: greylag.v1.WatchTasksResponse.reboot_requested:type_name -> google.protobuf.Timestamp
+	29, // 12: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
+	14, // 13: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
+	30, // 14: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
+	29, // 15: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
+	27, // 16: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
+	2,  // 17: greylag.v1.WantedTask.stop_reason:type_name -> greylag.v1.StopReason
+	13, // 18: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
+	31, // 19: greylag.v1.WantedTask.mounts:type_name -> greylag.v1.Mount
+	12, // 20: greylag.v1.WantedTask.resume:type_name -> greylag.v1.ResumePoint
+	29, // 21: greylag.v1.WantedTask.quiet_warn:type_name -> google.protobuf.Duration
+	29, // 22: greylag.v1.WantedTask.quiet_end:type_name -> google.protobuf.Duration
+	32, // 23: greylag.v1.WantedTask.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	27, // 24: greylag.v1.WantedTask.checkpoint_base:type_name -> google.protobuf.Timestamp
+	11, // 25: greylag.v1.WantedTask.elastic:type_name -> greylag.v1.ElasticTask
+	33, // 26: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
+	14, // 27: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
+	10, // 28: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	17, // 29: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
+	3,  // 30: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
+	5,  // 31: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
+	34, // 32: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	35, // 33: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	27, // 34: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	27, // 35: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	29, // 36: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	29, // 37: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	18, // 38: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
+	29, // 39: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
+	29, // 40: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
+	24, // 41: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
+	6,  // 42: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	8,  // 43: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	16, // 44: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	20, // 45: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	22, // 46: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
+	25, // 47: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	7,  // 48: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	9,  // 49: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	19, // 50: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	21, // 51: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	23, // 52: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
+	26, // 53: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	48, // [48:54] is the sub-list for method output_type
+	42, // [42:48] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }
