@@ -247,7 +247,11 @@ func describePlan(c *command.CommitPlan, r command.Result, s State) Description 
 	}
 	for i := range c.Plan.TakeBacks {
 		b := &c.Plan.TakeBacks[i]
-		words = append(words, fmt.Sprintf("take %s back from %s for %s", hostlist.Compress(b.Nodes), ref(b.Job), ref(b.For)))
+		by := "a reservation"
+		if b.For != 0 {
+			by = ref(b.For)
+		}
+		words = append(words, fmt.Sprintf("take %s back from %s for %s", hostlist.Compress(b.Nodes), ref(b.Job), by))
 	}
 	for i := range c.Plan.Grants {
 		g := &c.Plan.Grants[i]

@@ -103,6 +103,7 @@ var descriptions = []struct {
 	{&command.CommitPlan{Plan: cluster.Plan{
 		TakeBacks: []cluster.TakeBack{{Job: 10, Nodes: []string{"n2", "n1"}, For: 11}}, Grants: []cluster.NodeGrant{{Job: 11, Nodes: []cluster.NodeAllocation{{Node: "n4"}}}},
 	}}, &command.Committed{}, "plan: take n[1-2] back from 7_3 for 11; give n4 to 11"},
+	{&command.CommitPlan{Plan: cluster.Plan{TakeBacks: []cluster.TakeBack{{Job: 10, Nodes: []string{"n2"}}}}}, &command.Committed{}, "plan: take n2 back from 7_3 for a reservation"},
 	{&command.CommitPlan{}, &command.Committed{}, ""},
 	{&command.CommitPlan{}, refusal, ""},
 	{&command.Tick{}, &command.Done{}, ""},

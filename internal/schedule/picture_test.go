@@ -448,7 +448,11 @@ func write(d Decision) string {
 		lines = append(lines, line{g.Job, text})
 	}
 	for _, b := range d.Plan.TakeBacks {
-		lines = append(lines, line{b.Job, fmt.Sprintf("%d gives up %s for %d", b.Job, strings.Join(b.Nodes, " "), b.For)})
+		by := b.For.String()
+		if b.For == 0 {
+			by = "a reservation"
+		}
+		lines = append(lines, line{b.Job, fmt.Sprintf("%d gives up %s for %s", b.Job, strings.Join(b.Nodes, " "), by)})
 	}
 	for i := range d.Preempt {
 		q := &d.Preempt[i]

@@ -26,10 +26,23 @@ func (s *State) takeBack(t *cluster.TakeBack) string {
 		}
 	}
 	j := *old
-	s.dismiss(&j, ranks, s.now.Add(s.policy.Elastic.ResizeGrace), "taken back for "+s.refFor(&j, t.For))
+	s.dismiss(&j, ranks, s.now.Add(s.policy.Elastic.ResizeGrace), "taken back for "+s.neededBy(&j, t))
 	s.endIfOver(&j)
 	s.put(old, &j)
 	return ""
+}
+
+// neededBy names the job, or the reservation, for which nodes leave a job, for the user of the latter.
+func (s *State) neededBy(j *cluster.Job, t *cluster.TakeBack) string {
+	if t.For != 0 {
+		return s.refFor(j, t.For)
+	}
+	for _, x := range s.partitions.Reservations() {
+		if x.End > s.now && slices.ContainsFunc(t.Nodes, x.Has) {
+			return fmt.Sprintf("reservation %q", x.Name)
+		}
+	}
+	return "a reservation"
 }
 
 // refFor names a job for the user of another one, as far as that user may know.

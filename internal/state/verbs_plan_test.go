@@ -26,7 +26,11 @@ func (x *script) pass() string {
 		lines = append(lines, line)
 	}
 	for _, b := range x.plan.TakeBacks {
-		lines = append(lines, fmt.Sprintf("takes %s back from %d for %d", strings.Join(b.Nodes, " "), b.Job, b.For))
+		by := "a reservation"
+		if b.For != 0 {
+			by = b.For.String()
+		}
+		lines = append(lines, fmt.Sprintf("takes %s back from %d for %s", strings.Join(b.Nodes, " "), b.Job, by))
 	}
 	for _, g := range x.plan.Grants {
 		line := fmt.Sprintf("grows %d by", g.Job)

@@ -326,7 +326,7 @@ type TakeBack struct {
 	Attempt Attempt
 	Epoch   uint32 // of the members
 	Nodes   []string
-	For     JobID // the first job that needs them
+	For     JobID // the first job that needs them; 0: a reservation does
 }
 
 // SignalsFrom returns the log index up to which signals to the job are not for the node of a rank: they were sent

@@ -147,12 +147,12 @@ func (p *Pass) extraNodes() (list []*extraNode) {
 }
 
 // TakeBack returns the extra nodes to take back now: those on which jobs are planned to start as soon as the nodes can be
-// free, the lowest tier and the youngest grant first where there is a choice.
+// free, the lowest tier and the youngest grant first where there is a choice, and those that a reservation needs by then.
 func (p *Pass) TakeBack() (list []cluster.TakeBack) {
-	extra := p.extraNodes()
-	if len(extra) == 0 {
+	if len(p.running.elastic) == 0 {
 		return nil
 	}
+	extra := p.extraNodes()
 	due := p.Snap.Now.Add(p.res.Lead + backBefore)
 	var starts []*Entry
 	for _, x := range extra {
@@ -166,13 +166,17 @@ func (p *Pass) TakeBack() (list []cluster.TakeBack) {
 	for _, e := range starts {
 		p.spareExtra(e, extra)
 	}
+	reserved := reservedNodes(p.Snap)
 	for _, j := range p.running.elastic {
-		var nodes []string
+		nodes := p.neededByReservation(j, reserved, due)
 		var by cluster.JobID
 		for _, e := range starts {
 			for _, x := range extra {
-				if x.job == j.job && e.uses(x.host) && !slices.Contains(nodes, x.node()) {
-					nodes, by = append(nodes, x.node()), cmp.Or(by, e.Job.ID)
+				if x.job == j.job && e.uses(x.host) {
+					by = cmp.Or(by, e.Job.ID)
+					if !slices.Contains(nodes, x.node()) {
+						nodes = append(nodes, x.node())
+					}
 				}
 			}
 		}
@@ -183,6 +187,48 @@ func (p *Pass) TakeBack() (list []cluster.TakeBack) {
 	}
 	slices.SortFunc(list, func(a, b cluster.TakeBack) int { return cmp.Compare(a.Job, b.Job) })
 	return list
+}
+
+// reservedNode is a reservation with its nodes.
+type reservedNode struct {
+	*cluster.Reservation
+	nodes cluster.NodeNames
+}
+
+// reservedNodes returns the reservations that have not ended; the one that has a node first comes first.
+func reservedNodes(snap *cluster.Snapshot) (list []reservedNode) {
+	for _, x := range ReservationsOf(snap) {
+		if x.End > snap.Now {
+			list = append(list, reservedNode{x, cluster.ParseNodeNames(x.Nodes)})
+		}
+	}
+	return list
+}
+
+// reservedFrom returns when the first reservation that keeps a node from a job begins; [cluster.Never] if none does.
+func reservedFrom(list []reservedNode, spec *cluster.JobSpec, node string) cluster.Instant {
+	at := cluster.Never
+	for i := range list {
+		if list[i].Name == spec.Reservation {
+			break
+		}
+		if list[i].nodes.Has(node) {
+			at = min(at, list[i].Start)
+		}
+	}
+	return at
+}
+
+// neededByReservation returns the extra nodes of a job, usable or not, that a reservation of others has by an instant,
+// and before the job is expected to end. O(extra nodes × reservations).
+func (p *Pass) neededByReservation(j *RunningJob, reserved []reservedNode, due cluster.Instant) (nodes []string) {
+	for _, m := range j.members {
+		node := m.alloc.Nodes[0].Node
+		if at := reservedFrom(reserved, j.job.Spec, node); at <= due && at < p.res.End(p.Snap.Now, j.job) && !j.job.Leaving(m.rank) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
 }
 
 func (x *extraNode) node() string { return x.job.Alloc.Nodes[x.rank].Node }
@@ -242,7 +288,14 @@ func (p *Pass) elasticWake() cluster.Instant {
 			}
 		}
 	}
+	reserved := reservedNodes(p.Snap)
 	for _, j := range p.running.elastic {
+		for _, m := range j.members {
+			from := reservedFrom(reserved, j.job.Spec, m.alloc.Nodes[0].Node)
+			if take := from.Add(-p.res.Lead - backBefore); from < cluster.Never && take > p.Snap.Now && !j.job.Leaving(m.rank) {
+				at = min(at, take)
+			}
+		}
 		if from := growsFrom(p.Snap.Policy, j.job); from > p.Snap.Now {
 			at = min(at, from)
 		}
