@@ -118,6 +118,10 @@ func CheckBackup(r io.Reader) (BackupInfo, error) {
 	return info, nil
 }
 
+// restoreTimeout is how long each of the two stages of a restore waits for the leader's loop, which may wait for a slow disk.
+// `gctld restore` serves no clients meanwhile.
+const restoreTimeout = 2 * time.Minute
+
 // Restore replaces the state of the whole cluster with a backup's, and then passes the
 // contents to load, unless that is nil; the membership does not change. Only the leader can
 // do it. The whole state is checked before anything changes; [CheckBackup] checks the
@@ -142,7 +146,7 @@ func (l *Log) Restore(ctx context.Context, r io.Reader, load func(io.Reader) err
 	err = l.await(ctx, func() error {
 		defer f.Close()
 		meta := &raft.SnapshotMeta{Version: 1, Index: index, Term: info.Term, Size: info.Size}
-		return l.raft.Restore(meta, f, enqueueTimeout)
+		return l.raft.Restore(meta, f, restoreTimeout)
 	})
 	if errors.Is(err, raft.ErrNotLeader) {
 		err = l.orClosed(ErrNotLeader)

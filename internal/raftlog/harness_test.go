@@ -273,6 +273,7 @@ func (f *fleet) config(name string) Config {
 	cfg := Config{
 		ID: name, Addr: name + ":1", ClusterID: "test", Dir: f.t.TempDir(),
 		Logger: quiet(), ReserveBytes: 1, // the least valid value
+		StallLimit: time.Minute, // the disk of a machine that tests is shared
 	}
 	if f.tweak != nil {
 		f.tweak(&cfg)

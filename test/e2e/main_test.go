@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 // clustersAtOnce is how many tests run at once unless -parallel says otherwise. Most of their time they
 // wait for timeouts.
-const clustersAtOnce = "3"
+const clustersAtOnce = "4"
 
 // withPrograms builds the programs once for all tests, unless they exist.
 func withPrograms(run func() int) int {
