@@ -126,6 +126,29 @@ func (x *nodeTables) granted(j *cluster.Job) (all []accounting.GPUs) {
 	return all
 }
 
+// unconfirmed returns how many GPUs of an elastic job whose nodes change cannot confirm that they worked until now: those
+// of nodes that do not respond, and of a node that has left it and is lost.
+func (s *State) unconfirmed(old, j *cluster.Job, lost bool) (gpus int64) {
+	sum := func(job *cluster.Job, sign int64) {
+		for _, x := range s.granted(job) {
+			gpus += sign * x.Count
+		}
+	}
+	if lost {
+		sum(old, 1)
+		sum(j, -1)
+	}
+	silent := *j
+	silent.Alloc = &cluster.Allocation{}
+	for _, a := range j.Alloc.Nodes {
+		if n, known := s.nodes.Get(a.Node); known && n.Liveness != cluster.Alive {
+			silent.Alloc.Nodes = append(silent.Alloc.Nodes, a)
+		}
+	}
+	sum(&silent, 1)
+	return gpus
+}
+
 // withGPU adds a GPU of a type.
 func withGPU(all []accounting.GPUs, kind string) []accounting.GPUs {
 	for i := range all {

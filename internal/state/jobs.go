@@ -191,7 +191,10 @@ func (x *jobTables) unlink(old, j *cluster.Job) {
 // put replaces a job by a newer value, or adds one if old is nil, and updates every other table. It
 // is the only way in which active jobs change. O(log n + tasks that changed); O(nodes log n) if the allocation
 // changes.
-func (s *State) put(old, j *cluster.Job) {
+func (s *State) put(old, j *cluster.Job) { s.putResized(old, j, false) }
+
+// putResized is put for a job that a node may have left: lost says that it did so without a report of its task's end.
+func (s *State) putResized(old, j *cluster.Job, lost bool) {
 	j.Version = s.index
 	if j.State != cluster.Pending || j.Hold != cluster.NotHeld {
 		j.Promise = nil
@@ -211,7 +214,7 @@ func (s *State) put(old, j *cluster.Job) {
 		s.allocate(old, -1)
 		s.allocate(j, 1)
 		s.rebootIdle(old)
-		s.credits.ResizeBilling(s.env(), j, s.granted)
+		s.credits.ResizeBilling(s.env(), j, s.granted(j), s.unconfirmed(old, j, lost))
 	}
 	s.jobTables.put(old, j, s.limits.tail)
 	if old != nil && !held && j.State.HasAllocation() {

@@ -64,6 +64,7 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 // state, only the node of the task is notified. O(log n + tasks / 16).
 func (s *State) putTask(x taskChange) {
 	old, _ := s.holding.Get(x.job.ID)
+	lost := x.job.Tasks.At(x.rank).Cause == cluster.TaskLost
 	s.advance(x.job, x.rank)
 	if x.job.State == cluster.Running && x.job.Alloc != old.Alloc { // a node has left it
 		s.checkActivity(x.job)
@@ -73,7 +74,7 @@ func (s *State) putTask(x taskChange) {
 			s.checkActivity(x.job)
 		}
 	}
-	s.put(old, x.job)
+	s.putResized(old, x.job, lost)
 	if s.unwatched || x.job.State != old.State || x.job.Members != old.Members {
 		return
 	}

@@ -33,15 +33,19 @@ func (x *Credits) StartBilling(e *Env, j *cluster.Job, granted func(*cluster.Job
 	}
 }
 
-// ResizeBilling charges an attempt for other GPUs from now on, and for those that it had until now.
-func (x *Credits) ResizeBilling(e *Env, j *cluster.Job, granted func(*cluster.Job) []accounting.GPUs) {
+// ResizeBilling charges an attempt for other GPUs from now on, and for those that it had until now: without the time that
+// some of these cannot confirm.
+func (x *Credits) ResizeBilling(e *Env, j *cluster.Job, on []accounting.GPUs, unconfirmed int64) {
 	n, held := x.OpenLien(j.ID, j.Attempt)
-	last, on := len(n.Segments)-1, granted(j)
+	last := len(n.Segments) - 1
 	if !held || last < 0 || len(on) == 0 {
 		return
 	}
 	g := &n.Segments[last]
-	had := accounting.Millis(g.GPUs, e.Now.Sub(g.Since))
+	elapsed := e.Now.Sub(g.Since)
+	confirmed := min(elapsed, time.Duration((g.Base+g.Count)/g.GPUs)*time.Millisecond) // by all nodes
+	unconfirmed = min(unconfirmed, g.GPUs)
+	had := accounting.Millis(g.GPUs-unconfirmed, elapsed) + accounting.Millis(unconfirmed, confirmed)
 	x.ledger.Meter(e.Now, []accounting.Sample{{Lien: n.ID, Segment: last, Epoch: g.Epoch + 1, Number: 1, Count: max(0, had-g.Base-g.Count)}})
 	if _, err := x.ledger.StartBilling(logStamp(e.Now), n.ID, on...); err != nil {
 		x.fault("job %s: resize: %w", j.ID, err)
