@@ -15,9 +15,14 @@ import (
 	tasks "github.com/greylag/greylag/internal/runtime"
 )
 
-// activityMeters is the number of samples of GPU use between two checks of whether tasks do anything: by default
+// activityMeters is the number of samples of GPU use between two checks of whether tasks are active, and
+// minActivityMeters that for tasks whose warning comes sooner than after activityChecks of them. By default checks
 // they are a minute apart.
-const activityMeters = 12
+const (
+	activityMeters    = 12
+	minActivityMeters = 2
+	activityChecks    = 4
+)
 
 // What counts as activity. Programs that wait still wake up now and then.
 const (
@@ -39,22 +44,22 @@ type activitySample struct {
 	output  int64 // size of the files of its output
 }
 
-// quiet is how long a task has done nothing. Only the loop changes it.
-type quiet struct {
+// inactivity is how long a task has been inactive. Only the loop changes it.
+type inactivity struct {
 	last      activitySample
 	at, since time.Time            // of the last sample; of the last activity
-	idle      map[string]time.Time // GPUs by UUID: since when no program has run on them
+	idle      map[string]time.Time // GPUs by UUID: since when their utilization is 0 %
 	power     map[string]float64   // by UUID: the most in this attempt
 	sampled   bool                 // its GPUs were sampled since the last check
 	worked    bool                 // a GPU worked since then
 	busy      map[string]bool      // GPUs that were busy since then, even if they only waited for others
-	level     uint32               // 1: quiet for quiet_warn, 2: for quiet_end
-	idleGPUs  int32                // idle for quiet_warn
+	level     uint32               // 1: inactive for inactive_warning, 2: for inactive_limit
+	idleGPUs  int32                // idle for inactive_warning
 }
 
 // addLoads records the use of a task's GPUs. A program that hangs in a collective operation of NCCL keeps its GPUs
 // busy, but at a fraction of the power.
-func (q *quiet) addLoads(uuids []string, loads map[string]gpu.Load) {
+func (q *inactivity) addLoads(uuids []string, loads map[string]gpu.Load) {
 	if q.power == nil {
 		q.power, q.busy, q.idle = map[string]float64{}, map[string]bool{}, map[string]time.Time{}
 	}
@@ -81,19 +86,21 @@ var errNoProcesses = errors.New("the runtime lists no processes")
 
 // watchActivity checks the activity of the running tasks until ctx ends.
 func (a *Agent) watchActivity(ctx context.Context) {
-	ticker := time.NewTicker(activityMeters * a.cfg.Meter)
-	defer ticker.Stop()
+	timer := time.NewTimer(minActivityMeters * a.cfg.Meter)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-timer.C:
 		}
 		var running []*task
+		pause := activityMeters * a.cfg.Meter
 		collect := func() {
 			for _, t := range a.tasks {
 				if t.Phase == reconcile.Started {
 					running = append(running, t)
+					pause = min(pause, a.activityPause(t))
 				}
 			}
 		}
@@ -105,10 +112,20 @@ func (a *Agent) watchActivity(ctx context.Context) {
 			at := time.Now()
 			a.post(func() { a.checkActivity(t, sample, err, at) })
 		}
+		timer.Reset(pause)
 	}
 }
 
-// sampleActivity measures a task. The file system of its output may not respond: then no task is quiet. O(processes).
+// activityPause returns the longest time between two checks of a task that suits the time until its warning.
+func (a *Agent) activityPause(t *task) time.Duration {
+	warn := a.specs[t.ID].GetInactiveWarning().AsDuration()
+	if warn <= 0 {
+		return activityMeters * a.cfg.Meter
+	}
+	return max(warn/activityChecks, minActivityMeters*a.cfg.Meter)
+}
+
+// sampleActivity measures a task. The file system of its output may not respond: then no task is inactive. O(processes).
 func (a *Agent) sampleActivity(ctx context.Context, id reconcile.ID) (activitySample, error) {
 	stats, err := a.runtime.Stats(ctx, taskID(id))
 	if err != nil {
@@ -162,7 +179,7 @@ func (a *Agent) checkActivity(t *task, s activitySample, err error, at time.Time
 	if a.tasks[t.ID] != t || t.Phase != reconcile.Started {
 		return
 	}
-	q, uuids := &t.quiet, a.uuidsOf(t)
+	q, uuids := &t.inactivity, a.uuidsOf(t)
 	passed := at.Sub(q.at)
 	if q.at.IsZero() || err != nil || passed > maxGapIntervals*activityMeters*a.cfg.Meter || q.active(s, passed, len(uuids) > 0) {
 		q.since = at
@@ -176,7 +193,7 @@ func (a *Agent) checkActivity(t *task, s activitySample, err error, at time.Time
 	}
 	q.last, q.at, q.sampled, q.worked = s, at, false, false
 	clear(q.busy)
-	level, idle := q.levels(a.specs[t.ID].GetQuietWarn().AsDuration(), a.specs[t.ID].GetQuietEnd().AsDuration())
+	level, idle := q.levels(a.specs[t.ID].GetInactiveWarning().AsDuration(), a.specs[t.ID].GetInactiveLimit().AsDuration())
 	if level != q.level || idle != q.idleGPUs {
 		q.level, q.idleGPUs = level, idle
 		nudge(a.reports)
@@ -185,7 +202,7 @@ func (a *Agent) checkActivity(t *task, s activitySample, err error, at time.Time
 
 // active reports whether a task has done anything since the last sample. CPU time does not count while its GPUs are
 // busy: a program that hangs there waits in a loop.
-func (q *quiet) active(s activitySample, passed time.Duration, hasGPUs bool) bool {
+func (q *inactivity) active(s activitySample, passed time.Duration, hasGPUs bool) bool {
 	written := uint64(passed.Seconds() * minWrittenBytes)
 	switch {
 	case s.output != q.last.output, s.written > q.last.written+written:
@@ -196,14 +213,14 @@ func (q *quiet) active(s activitySample, passed time.Duration, hasGPUs bool) boo
 	return len(q.busy) == 0 && (s.cpu-q.last.cpu)*100 >= passed*minCPUShare
 }
 
-// levels returns how long the task has been quiet, and the number of GPUs that have been idle.
-func (q *quiet) levels(warn, end time.Duration) (level uint32, idle int32) {
+// levels returns how long the task has been inactive, and the number of GPUs that have been idle.
+func (q *inactivity) levels(warn, limit time.Duration) (level uint32, idle int32) {
 	if warn <= 0 {
 		return 0, 0
 	}
 	still := q.at.Sub(q.since)
 	switch {
-	case end > 0 && still >= end:
+	case limit > 0 && still >= limit:
 		level = 2
 	case still >= warn:
 		level = 1

@@ -33,7 +33,7 @@ func TestActivity(t *testing.T) {
 		{"writes a checkpoint", 0, 70, 0, 1 << 30, 0, true},
 		{"wakes up now and then", 0, 70, 0, 4096, time.Second, false},
 	} {
-		q := quiet{last: activitySample{output: 100}}
+		q := inactivity{last: activitySample{output: 100}}
 		load := func(busy int64, watts float64) map[string]gpu.Load {
 			l := gpu.Load{UUID: "g", Busy: &busy}
 			if watts > 0 {
@@ -50,24 +50,24 @@ func TestActivity(t *testing.T) {
 			t.Errorf("%s: active is %t, want %t", c.name, got, c.active)
 		}
 	}
-	unknown := quiet{}
+	unknown := inactivity{}
 	if !unknown.active(activitySample{}, time.Minute, true) {
 		t.Error("a task whose GPU could not be sampled is not active")
 	}
 }
 
-// TestQuietTask checks that a task that does nothing is reported, once, and no longer when it writes.
-func TestQuietTask(t *testing.T) {
+// TestInactiveTask checks that an inactive task is reported, once, and no longer when it writes.
+func TestInactiveTask(t *testing.T) {
 	n := newNode(t, "containerd", func(n *node) { n.cfg.Meter = 20 * time.Millisecond })
 	const script = "#!/bin/sh\ntrap 'echo works' USR1\nwhile :; do sleep 0.2; done\n"
 	n.want(at(5, 1), script, func(w *greylagv1.WantedTask) {
-		w.WorkDir, w.Output, w.QuietWarn, w.QuietEnd = n.home, "out", durationpb.New(time.Second), durationpb.New(2*time.Second)
+		w.WorkDir, w.Output, w.InactiveWarning, w.InactiveLimit = n.home, "out", durationpb.New(time.Second), durationpb.New(2*time.Second)
 	})
 	level := func(want uint32) {
 		t.Helper()
-		n.until(fmt.Sprintf("the task is quiet at level %d", want), func() bool {
+		n.until(fmt.Sprintf("the task is inactive at level %d", want), func() bool {
 			r := n.last(at(5, 1))
-			return r.GetPhase() == greylagv1.TaskPhase_TASK_PHASE_STARTED && r.GetQuiet() == want
+			return r.GetPhase() == greylagv1.TaskPhase_TASK_PHASE_STARTED && r.GetInactive() == want
 		})
 	}
 	level(1)

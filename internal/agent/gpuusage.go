@@ -110,7 +110,7 @@ func (a *Agent) addSample(whose []*task, loads []gpu.Load, at time.Time) {
 		default: // less than a millisecond counts with the next sample
 			t.sampledAt = t.sampledAt.Add(time.Duration(passed) * time.Millisecond)
 		}
-		t.quiet.addLoads(a.uuidsOf(t), of)
+		t.inactivity.addLoads(a.uuidsOf(t), of)
 		use := t.GPU
 		for _, uuid := range a.uuidsOf(t) {
 			use = use.Plus(useOf(of[uuid], passed))

@@ -306,7 +306,7 @@ func reported(t *task) *greylagv1.ReportedTask {
 		GpuBusyMs: t.GPU.BusyMs, GpuKnownMs: t.GPU.KnownMs, Granted: t.Granted, Stuck: t.stuck && t.Phase == reconcile.Ended,
 	}
 	if t.Phase == reconcile.Started {
-		r.Quiet, r.IdleGpus, r.Output = t.quiet.level, t.quiet.idleGPUs, t.output
+		r.Inactive, r.IdleGpus, r.Output = t.inactivity.level, t.inactivity.idleGPUs, t.output
 	}
 	if t.Phase == reconcile.Accepted {
 		r.Message = t.waitsFor(time.Now())

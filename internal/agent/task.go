@@ -40,7 +40,7 @@ type task struct {
 	abandon    context.CancelFunc // cancels the start in progress
 	done       chan struct{}      // closed when it has ended
 	steps      map[uint32]*stepRun
-	quiet      quiet
+	inactivity inactivity
 	members    uint32        // version of its members file; 0: not written since this daemon has it
 	output     uint32        // how large its output is: see ReportedTask
 	flooded    atomic.Bool   // the node kills it because of the size of its output

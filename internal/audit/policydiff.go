@@ -23,7 +23,7 @@ var policyParts = []policyPart{
 	{"operators", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Operators: p.Operators} }},
 	{"default_qos", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{DefaultQOS: p.DefaultQOS} }},
 	{"timeouts and limits", func(p *cluster.Policy) cluster.Policy {
-		return cluster.Policy{NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, Fencing: p.Fencing, KillWait: p.KillWait, MaxArray: p.MaxArray, MaxJobs: p.MaxJobs, MaxRestarts: p.MaxRestarts, Retry: p.Retry, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd, OutputWarn: p.OutputWarn, MaxOutput: p.MaxOutput}
+		return cluster.Policy{NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, Fencing: p.Fencing, KillWait: p.KillWait, MaxArray: p.MaxArray, MaxJobs: p.MaxJobs, MaxRestarts: p.MaxRestarts, Retry: p.Retry, InactiveWarning: p.InactiveWarning, InactiveLimit: p.InactiveLimit, OutputWarn: p.OutputWarn, MaxOutput: p.MaxOutput}
 	}},
 	{"preemption", func(p *cluster.Policy) cluster.Policy {
 		return cluster.Policy{PreemptExempt: p.PreemptExempt, MaxPreemptions: p.MaxPreemptions, PreemptGrace: p.PreemptGrace}

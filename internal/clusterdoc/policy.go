@@ -41,10 +41,10 @@ type policy struct {
 	MaxPreemptions int           `toml:"max_preemptions"`
 	// PreemptGrace is how long a preempted job that requested a signal runs on after it at most.
 	PreemptGrace time.Duration `toml:"preempt_grace"`
-	// QuietWarn is after how long a job that does nothing, or has idle GPUs, gets a warning, and QuietEnd after how
-	// long one that does nothing ends; 0: never.
-	QuietWarn time.Duration `toml:"quiet_warn"`
-	QuietEnd  time.Duration `toml:"quiet_end"`
+	// InactiveWarning is after how long a job that is inactive, or has idle GPUs, gets a warning, and InactiveLimit after
+	// how long an inactive one ends; 0: never.
+	InactiveWarning time.Duration `toml:"inactive_warning"`
+	InactiveLimit   time.Duration `toml:"inactive_limit"`
 	// Extra nodes of elastic jobs: for how long they are in no plan when they are granted, how long a job runs on with
 	// one after the decision to take it back, and how long after a change of its nodes a job may grow.
 	MinExtraTime   time.Duration `toml:"min_extra_time"`
@@ -108,9 +108,9 @@ type qos struct {
 	// PreemptExempt and PreemptGrace replace those of the policy for its jobs, unless they are 0.
 	PreemptExempt time.Duration `toml:"preempt_exempt"`
 	PreemptGrace  time.Duration `toml:"preempt_grace"`
-	// QuietWarn and QuietEnd do likewise.
-	QuietWarn time.Duration `toml:"quiet_warn"`
-	QuietEnd  time.Duration `toml:"quiet_end"`
+	// InactiveWarning and InactiveLimit replace those of the policy for its jobs where they are set; 0: never.
+	InactiveWarning override `toml:"inactive_warning" empty:"omit"`
+	InactiveLimit   override `toml:"inactive_limit" empty:"omit"`
 	// OutputWarn and MaxOutput do likewise.
 	OutputWarn cluster.Bytes `toml:"output_warn"`
 	MaxOutput  cluster.Bytes `toml:"max_output"`
@@ -194,7 +194,7 @@ func (p *policy) policy() cluster.Policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, Fencing: p.Fencing, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
 		MaxJobs: int64(p.MaxJobs), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
-		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd, OutputWarn: p.OutputWarn, MaxOutput: p.MaxOutput,
+		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, InactiveWarning: p.InactiveWarning, InactiveLimit: p.InactiveLimit, OutputWarn: p.OutputWarn, MaxOutput: p.MaxOutput,
 		Elastic:    cluster.ElasticPolicy{MinExtraTime: p.MinExtraTime, ResizeGrace: p.ResizeGrace, ResizeInterval: p.ResizeInterval},
 		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(),
 	}
@@ -209,7 +209,8 @@ func (p *policy) policy() cluster.Policy {
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, cluster.QOS{
 			Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime, DefaultTime: x.DefaultTime, UsageExtra: int32(x.UsageExtra), Limits: x.Limits,
-			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, QuietWarn: x.QuietWarn, QuietEnd: x.QuietEnd, OutputWarn: x.OutputWarn, MaxOutput: x.MaxOutput, Open: x.Open,
+			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, InactiveWarning: time.Duration(x.InactiveWarning), InactiveLimit: time.Duration(x.InactiveLimit),
+			OutputWarn: x.OutputWarn, MaxOutput: x.MaxOutput, Open: x.Open,
 		})
 	}
 	for _, x := range p.CheckpointStores {
@@ -229,7 +230,7 @@ func fileOf(p *cluster.Policy) policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, Fencing: p.Fencing, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
 		MaxJobs: int(p.MaxJobs), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount, Retry: int(p.Retry.Limit), RetryOn: p.Retry.Causes(),
-		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd, OutputWarn: p.OutputWarn, MaxOutput: p.MaxOutput,
+		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, InactiveWarning: p.InactiveWarning, InactiveLimit: p.InactiveLimit, OutputWarn: p.OutputWarn, MaxOutput: p.MaxOutput,
 		MinExtraTime: p.Elastic.MinExtraTime, ResizeGrace: p.Elastic.ResizeGrace, ResizeInterval: p.Elastic.ResizeInterval,
 	}
 	out.schedulingOf(&p.Scheduling)
@@ -243,7 +244,8 @@ func fileOf(p *cluster.Policy) policy {
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, qos{
 			Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime, DefaultTime: x.DefaultTime, UsageExtra: int(x.UsageExtra), Limits: x.Limits,
-			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, QuietWarn: x.QuietWarn, QuietEnd: x.QuietEnd, OutputWarn: x.OutputWarn, MaxOutput: x.MaxOutput, Open: x.Open,
+			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, InactiveWarning: override(x.InactiveWarning), InactiveLimit: override(x.InactiveLimit),
+			OutputWarn: x.OutputWarn, MaxOutput: x.MaxOutput, Open: x.Open,
 		})
 	}
 	for _, x := range p.CheckpointStores {

@@ -121,6 +121,32 @@ func TestPolicyFaults(t *testing.T) {
 	}
 }
 
+// TestInactiveTimes: a QOS has the times of the policy unless it sets its own, also to never.
+func TestInactiveTimes(t *testing.T) {
+	read := func(text string) (cluster.Policy, error) { return ReadPolicy("f", []byte(text)) }
+	p, err := read("inactive_limit = \"2h\"\n[[qos]]\nname = \"standard\"\n[[qos]]\nname = \"shells\"\ninactive_limit = \"0s\"\n[[qos]]\nname = \"long\"\ninactive_limit = \"1d\"\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for qos, want := range map[string]time.Duration{"standard": 2 * time.Hour, "shells": 0, "long": 24 * time.Hour} {
+		if warn, limit := p.InactiveTimes(qos); warn != 30*time.Minute || limit != want {
+			t.Errorf("%s: warned after %s and ended after %s, want %s", qos, warn, limit, want)
+		}
+	}
+	const qos = "[[qos]]\nname = \"standard\"\n"
+	for text, want := range map[string]string{
+		"inactive_limit = \"10m\"\n" + qos:                           "f:1: inactive_limit: inactive_limit is 10:00, less than inactive_warning (30:00): set inactive_warning <= inactive_limit",
+		"inactive_warning = \"0s\"\ninactive_limit = \"2h\"\n" + qos: "f:2: inactive_limit: inactive_limit requires inactive_warning > 0",
+		"inactive_warning = \"-1s\"\n" + qos:                         "f:1: inactive_warning: -1s is out of range: 0s to 36500d",
+		qos + "inactive_limit = \"10m\"":                             "f:3: qos[0].inactive_limit: inactive_limit is 10:00, less than",
+		qos + "inactive_limit = \"-2m\"":                             "f:3: qos[0].inactive_limit: -2m0s is negative",
+	} {
+		if _, err := read(text); err == nil || strings.Count(err.Error(), "inactive_limit: ")+strings.Count(err.Error(), "inactive_warning: ") != 1 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
 func FuzzPolicy(f *testing.F) {
 	standard := cluster.DefaultPolicy()
 	text, err := WritePolicy(&standard)

@@ -30,7 +30,7 @@ func writeValue(v reflect.Value) string {
 // ownTypes are the types of the files by their Go names.
 var ownTypes = map[string]string{
 	"Duration": "duration", "Bytes": "size", "depth": "integer or `unlimited`", "horizon": "duration or `unlimited`", "moment": "time",
-	"thousandths": "table of numbers", "counts": "table of integers", "Gres": "table of integers", "share": "integer or `parent`", "limitList": "list of limits",
+	"thousandths": "table of numbers", "counts": "table of integers", "Gres": "table of integers", "share": "integer or `parent`", "limitList": "list of limits", "override": "duration",
 }
 
 // references returns the pages of the configuration reference by their names.

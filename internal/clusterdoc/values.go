@@ -61,6 +61,34 @@ func (h horizon) Write() any {
 	return strict.FormatDuration(time.Duration(h))
 }
 
+// override is a time of a QOS in place of that of the policy: 0 where the key is not set, and [cluster.Unlimited] for "0s".
+type override time.Duration
+
+func (o *override) Read(d *strict.Decoder, path string, value any) {
+	const unread = math.MinInt64
+	span := time.Duration(unread)
+	d.Duration(path, value, &span)
+	switch {
+	case span == unread:
+	case span < 0:
+		d.Fault(path, "%s is negative", span)
+	case span == 0:
+		*o = cluster.Unlimited
+	default:
+		*o = override(span)
+	}
+}
+
+func (o override) Write() any {
+	switch o {
+	case 0:
+		return ""
+	case cluster.Unlimited:
+		return "0s"
+	}
+	return strict.FormatDuration(time.Duration(o))
+}
+
 // moment is a point in time with its zone, as TOML writes it, in quotes or without.
 type moment cluster.Instant
 

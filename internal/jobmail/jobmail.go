@@ -63,6 +63,9 @@ func Of(j *cluster.Job, from, to cluster.Instant) []Event {
 	}
 	switch {
 	case over:
+		if outcome == cluster.TimedOut && j.Reason != cluster.ReasonInactiveLimit {
+			c.add(Event{cluster.MailTimeLimit, j.Ended, j.Attempt, outcome, ""})
+		}
 		c.end(Event{cluster.MailEnd, j.Ended, j.Attempt, outcome, j.Detail})
 	case completing:
 		c.add(Event{cluster.MailRequeue, j.Ended, j.Attempt, outcome, j.Detail})
@@ -104,9 +107,6 @@ func (c *collector) run(j *cluster.Job, attempt cluster.Attempt, started, end cl
 // end adds the end of a job as sbatch reports it: a failure as such where the user asked for
 // failures, else as an end.
 func (c *collector) end(e Event) {
-	if e.Outcome == cluster.TimedOut {
-		c.add(Event{cluster.MailTimeLimit, e.At, e.Attempt, e.Outcome, ""})
-	}
 	if e.Failed() && c.types&cluster.MailFail != 0 {
 		e.Type = cluster.MailFail
 	}

@@ -30,6 +30,7 @@ func TestEvents(t *testing.T) {
 		return &cluster.JobSpec{MailTypes: types, TimeLimit: 100 * time.Minute}
 	}
 	timedOut := &cluster.Job{Spec: spec(all), State: cluster.TimedOut, Started: at(10), Ended: at(110), Attempt: 1}
+	inactive := &cluster.Job{Spec: spec(all &^ (cluster.MailTimeLimit50 | cluster.MailTimeLimit80 | cluster.MailTimeLimit90)), State: cluster.TimedOut, Reason: cluster.ReasonInactiveLimit, Started: at(10), Ended: at(60), Attempt: 1}
 	again := &cluster.Job{Spec: spec(all), State: cluster.Running, Started: at(70), Attempt: 2,
 		Attempts: []cluster.AttemptRecord{{Attempt: 1, Started: at(5), Ended: at(60), Outcome: cluster.NodeFailed}}}
 	failed := func(types cluster.MailTypes) *cluster.Job {
@@ -42,6 +43,7 @@ func TestEvents(t *testing.T) {
 		want     string
 	}{
 		{"a job that reached its limit", timedOut, 0, 200, "10 BEGIN; 60 TIME_LIMIT_50; 90 TIME_LIMIT_80; 100 TIME_LIMIT_90; 110 TIME_LIMIT TIMEOUT; 110 FAIL TIMEOUT"},
+		{"an inactive job", inactive, 10, 200, "60 FAIL TIMEOUT"},
 		{"a part of its time", timedOut, 60, 100, "90 TIME_LIMIT_80; 100 TIME_LIMIT_90"},
 		{"a second attempt", again, 0, 120, "5 BEGIN; 55 TIME_LIMIT_50; 60 REQUEUE NODE_FAIL; 70 BEGIN; 120 TIME_LIMIT_50"},
 		{"a failure as an end", failed(cluster.MailEnd), 0, 9, "2 END FAILED"},
@@ -51,7 +53,7 @@ func TestEvents(t *testing.T) {
 		{"a job that completes", &cluster.Job{Spec: spec(all), State: cluster.Completing, Outcome: cluster.Completed, Started: at(1), Ended: at(3)}, 1, 9, "3 END COMPLETED"},
 		{"a job that will run again", &cluster.Job{Spec: spec(all), State: cluster.Completing, Outcome: cluster.Preempted, Returns: true, Started: at(1), Ended: at(3)}, 1, 9, "3 REQUEUE PREEMPTED"},
 		{"an impossible dependency", &cluster.Job{Spec: spec(all), State: cluster.Pending, History: []cluster.Note{{At: at(4), Reason: cluster.ReasonDependencyNeverSatisfied}}}, 0, 9, "4 INVALID_DEPEND"},
-		{"a warning", &cluster.Job{Spec: spec(all | cluster.MailWarning), State: cluster.Running, Started: at(1), Activity: &cluster.Activity{Warns: cluster.WarnedQuiet, NoticedAt: at(31)}}, 1, 40, "31 WARNING"},
+		{"a warning", &cluster.Job{Spec: spec(all | cluster.MailWarning), State: cluster.Running, Started: at(1), Activity: &cluster.Activity{Warns: cluster.WarnedInactive, NoticedAt: at(31)}}, 1, 40, "31 WARNING"},
 		{"a warning that is over", &cluster.Job{Spec: spec(all | cluster.MailWarning), State: cluster.Running, Started: at(1), Activity: &cluster.Activity{NoticedAt: at(31)}}, 1, 40, ""},
 	} {
 		if got := shown(Of(x.job, at(x.from), at(x.to))); got != x.want {

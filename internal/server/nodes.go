@@ -209,9 +209,9 @@ func (w *wanted) tell(v *state.View) error {
 	for j, rank := range v.OnNode(w.node) {
 		if j.Tasks.At(rank).Phase < cluster.TaskClean {
 			signals := v.Signals(j.ID)
-			warn, end := v.Policy().QuietTimes(j.Spec.QOS)
+			warn, limit := v.Policy().InactiveTimes(j.Spec.QOS)
 			large, most := v.Policy().OutputSizes(j.Spec.QOS)
-			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j, rank), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait, wire.Waits(j, rank), wire.SignalBase(j), warn, end, large, most, wire.MembersVersion(j)})
+			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j, rank), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait, wire.Waits(j, rank), wire.SignalBase(j), warn, limit, large, most, wire.MembersVersion(j)})
 			for id, step := range j.ActiveSteps() {
 				if at := step.On(rank); at >= 0 && !step.Nodes[at].Ended {
 					maphash.WriteComparable(&h, [...]any{id, step.Stop, newestOf(step), step.Contact.Key})
@@ -233,8 +233,8 @@ func (w *wanted) tell(v *state.View) error {
 	for j, rank := range v.OnNode(w.node) {
 		if j.Tasks.At(rank).Phase < cluster.TaskClean {
 			w := wire.WriteWanted(j, rank, v.Span(j.Array), v.Policy().KillWait, signalsOf(v, j, rank))
-			warn, end := v.Policy().QuietTimes(j.Spec.QOS)
-			w.QuietWarn, w.QuietEnd = durationpb.New(warn), durationpb.New(end)
+			warn, limit := v.Policy().InactiveTimes(j.Spec.QOS)
+			w.InactiveWarning, w.InactiveLimit = durationpb.New(warn), durationpb.New(limit)
 			large, most := v.Policy().OutputSizes(j.Spec.QOS)
 			w.OutputWarn, w.MaxOutput = int64(large), int64(most)
 			tasks = append(tasks, w)

@@ -1,22 +1,23 @@
 package state
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// checkActivity warns the user of a running job, a value that is not shared yet, that does nothing or does not use its
-// GPUs, as its nodes have measured, and takes the warning back when that is over. If the policy says so, it ends a job
-// that has done nothing for longer. O(nodes).
+// checkActivity warns the user of a running job, a value that is not shared yet, that is inactive or does not use its
+// GPUs, as its nodes have measured, and removes the warning when that is over. It ends a job that has been inactive for
+// the limit of the policy or of its QOS. O(nodes).
 func (s *State) checkActivity(j *cluster.Job) {
-	quiet, idle, gpus := activityOf(j)
-	warn, end := s.policy.QuietTimes(j.Spec.QOS)
-	if quiet == cluster.QuietForEnd && end > 0 {
+	inactive, idle, gpus := activityOf(j)
+	warn, limit := s.policy.InactiveTimes(j.Spec.QOS)
+	if inactive == cluster.InactiveForLimit && limit > 0 {
 		s.end(j, ending{
-			outcome: cluster.Cancelled, reason: cluster.ReasonCancelled,
-			detail: "ended by the cluster (quiet_end): did nothing for " + cluster.FormatElapsed(end) + ": " + cluster.QuietText(gpus),
+			outcome: cluster.TimedOut, reason: cluster.ReasonInactiveLimit,
+			detail: fmt.Sprintf("inactive for %s (inactive_limit of %s): %s", cluster.FormatElapsed(limit), s.policy.InactiveLimitOwner(j.Spec.QOS), cluster.InactiveText(int(idle), gpus)),
 		})
 		return
 	}
@@ -28,8 +29,8 @@ func (s *State) checkActivity(j *cluster.Job) {
 	}
 	kinds := cluster.Warnings(0)
 	switch {
-	case quiet > 0:
-		kinds = cluster.WarnedQuiet
+	case inactive > 0:
+		kinds = cluster.WarnedInactive
 	case idle > 0:
 		kinds = cluster.WarnedIdle
 	}
@@ -46,21 +47,21 @@ func (s *State) checkActivity(j *cluster.Job) {
 	j.SetActivity(a)
 }
 
-// activityOf returns for how long all tasks of a job have been quiet, as in Task.Quiet, and the numbers of its idle
+// activityOf returns for how long all tasks of a job have been inactive, as in Task.Inactive, and the numbers of its idle
 // GPUs and of all its GPUs. Tasks that have ended do not count. O(nodes).
-func activityOf(j *cluster.Job) (quiet uint8, idle int32, gpus int) {
+func activityOf(j *cluster.Job) (inactive uint8, idle int32, gpus int) {
 	running := 0
-	quiet = cluster.QuietForEnd
+	inactive = cluster.InactiveForLimit
 	for rank, t := range j.Tasks.All() {
 		gpus += len(j.Alloc.Nodes[rank].GPUs)
 		if t.Phase == cluster.TaskStarted {
-			running, quiet, idle = running+1, min(quiet, t.Quiet), idle+t.IdleGPUs
+			running, inactive, idle = running+1, min(inactive, t.Inactive), idle+t.IdleGPUs
 		}
 	}
 	if running == 0 {
-		quiet = 0
+		inactive = 0
 	}
-	return quiet, idle, gpus
+	return inactive, idle, gpus
 }
 
 // outputLevel returns the highest Task.Output of the running tasks of a job. O(nodes).

@@ -70,7 +70,7 @@ func (s *State) putTask(x taskChange) {
 		s.checkActivity(x.job)
 	} else if x.job.State == cluster.Running {
 		now, before := x.job.Tasks.At(x.rank), old.Tasks.At(x.rank)
-		if old.State != cluster.Running || now.Quiet != before.Quiet || now.IdleGPUs != before.IdleGPUs || now.Output != before.Output {
+		if old.State != cluster.Running || now.Inactive != before.Inactive || now.IdleGPUs != before.IdleGPUs || now.Output != before.Output {
 			s.checkActivity(x.job)
 		}
 	}
@@ -202,7 +202,7 @@ func (t *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 		return t.gauge(j, rank, r)
 	}
 	task.GPU = t.used(j, rank, r)
-	task.Quiet, task.IdleGPUs, task.Output = 0, 0, 0
+	task.Inactive, task.IdleGPUs, task.Output = 0, 0, 0
 	if task.Phase < cluster.TaskEnded {
 		task.Cause, task.Exit, task.Message = r.Cause, r.Exit, command.Sanitize(r.Message)
 		task.Ran = max(0, said.Ran)
@@ -238,8 +238,8 @@ func (t *tables) gauge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, 
 	if r.Phase != cluster.TaskStarted || task.Phase != cluster.TaskStarted {
 		return task, false
 	}
-	changed := task.Quiet != r.Quiet || task.IdleGPUs != r.IdleGPUs || task.Output != r.Output
-	task.Quiet, task.IdleGPUs = min(r.Quiet, cluster.QuietForEnd), min(max(0, r.IdleGPUs), int32(gpus))
+	changed := task.Inactive != r.Inactive || task.IdleGPUs != r.IdleGPUs || task.Output != r.Output
+	task.Inactive, task.IdleGPUs = min(r.Inactive, cluster.InactiveForLimit), min(max(0, r.IdleGPUs), int32(gpus))
 	task.Output = min(r.Output, cluster.MaxOutputLevel)
 	if gpus == 0 {
 		return task, changed

@@ -43,7 +43,7 @@ func (x *script) report(rest string) string {
 		t.Task.Message = w.keys["message"]
 		t.Task.GPU = cluster.GPUUse{BusyMs: w.duration("busy").Milliseconds(), KnownMs: w.duration("known").Milliseconds(), MemoryPeak: w.size("held")}
 		t.Task.Output = uint8(w.number("output", 0))
-		t.Task.Quiet, t.Task.IdleGPUs = uint8(w.number("quiet", 0)), int32(w.number("idle", 0))
+		t.Task.Inactive, t.Task.IdleGPUs = uint8(w.number("inactive", 0)), int32(w.number("idle", 0))
 		t.Task.GPU.MemoryKnown = w.keys["held"] != ""
 		if t.Task.Phase == cluster.TaskStarted {
 			t.Task.Started = x.now
@@ -161,7 +161,7 @@ func (x *script) policy(w scriptLine) string {
 	}
 	p.MaxArray, p.MaxJobs = int32(w.number("maxarray", 1000)), w.number("maxpending", 1000)
 	p.PreemptExempt, p.PreemptGrace = w.duration("exempt"), w.duration("grace")
-	p.QuietEnd, p.OutputWarn, p.Fencing = w.duration("quietend"), w.size("outputwarn"), w.has("fencing")
+	p.InactiveLimit, p.OutputWarn, p.Fencing = w.duration("inactivelimit"), w.size("outputwarn"), w.has("fencing")
 	p.MaxRestarts, p.Private = int32(w.number("restarts", 5)), w.has("private")
 	schedulingOf(w, &p.Scheduling)
 	if w.has("broken") {

@@ -24,7 +24,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.ExitCode, p.ExitSignal = j.Exit.Code, j.Exit.Signal
 	p.WorkDir, p.Output, p.Error, p.Image = spec.WorkDir, spec.Output, spec.Error, spec.Image
 	p.Comment, p.Wckey, p.SubmitHost, p.Args = spec.Comment, spec.WCKey, spec.SubmitHost, spec.Args
-	p.AdminComment, p.Warning, p.WarningAt, p.IdleGpus = j.AdminComment, j.Warning(), Timestamp(j.Activity.Value().WarnsFrom), writeIdle(j.Activity.Value().Idle)
+	p.AdminComment, p.Warning, p.WarningSince, p.IdleGpus = j.AdminComment, j.Warning(), Timestamp(j.Activity.Value().WarnsFrom), writeIdle(j.Activity.Value().Idle)
 	p.Command = spec.Command
 	p.MailTypes, p.MailUser, p.Secrets = writeMailTypes(spec.MailTypes), spec.MailUser, spec.Secrets
 	p.Mounts = writeMounts(spec.Mounts)

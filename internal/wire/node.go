@@ -167,7 +167,7 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 	t.User, errs[3] = duration("user time", p.GetUserTime())
 	t.User = min(t.User, t.CPUTime)
 	if t.Phase == cluster.TaskStarted {
-		t.Quiet, t.IdleGPUs = uint8(min(p.GetQuiet(), cluster.QuietForEnd)), min(max(0, p.GetIdleGpus()), maxGPUs)
+		t.Inactive, t.IdleGPUs = uint8(min(p.GetInactive(), cluster.InactiveForLimit)), min(max(0, p.GetIdleGpus()), maxGPUs)
 		t.Output = uint8(min(p.GetOutput(), cluster.MaxOutputLevel))
 	}
 	for _, err := range errs {
@@ -275,6 +275,8 @@ func stopReason(j *cluster.Job, rank int) string {
 		return ""
 	case j.Outcome == cluster.TimedOut && j.Reason == cluster.ReasonCredits:
 		return "CREDITS"
+	case j.Outcome == cluster.TimedOut && j.Reason == cluster.ReasonInactiveLimit:
+		return "INACTIVE LIMIT"
 	case j.Outcome == cluster.TimedOut:
 		return "TIME LIMIT"
 	case j.Outcome == cluster.DeadlineMissed:

@@ -384,13 +384,14 @@ func TestWantedRequest(t *testing.T) {
 // TestStopReasons checks what the node writes into the output of a stopped job.
 func TestStopReasons(t *testing.T) {
 	for want, j := range map[string]cluster.Job{
-		"TIME LIMIT":   {State: cluster.Completing, Outcome: cluster.TimedOut, Reason: cluster.ReasonTimeLimit},
-		"CREDITS":      {State: cluster.Completing, Outcome: cluster.TimedOut, Reason: cluster.ReasonCredits},
-		"PREEMPTION":   {State: cluster.Completing, Outcome: cluster.Preempted, Returns: true},
-		"JOB REQUEUE":  {State: cluster.Completing, Outcome: cluster.Cancelled, Returns: true},
-		"cancelled":    {State: cluster.Completing, Outcome: cluster.Cancelled},
-		"NODE FAILURE": {State: cluster.Completing, Outcome: cluster.NodeFailed},
-		"":             {State: cluster.Completing, Outcome: cluster.Failed},
+		"TIME LIMIT":     {State: cluster.Completing, Outcome: cluster.TimedOut, Reason: cluster.ReasonTimeLimit},
+		"INACTIVE LIMIT": {State: cluster.Completing, Outcome: cluster.TimedOut, Reason: cluster.ReasonInactiveLimit},
+		"CREDITS":        {State: cluster.Completing, Outcome: cluster.TimedOut, Reason: cluster.ReasonCredits},
+		"PREEMPTION":     {State: cluster.Completing, Outcome: cluster.Preempted, Returns: true},
+		"JOB REQUEUE":    {State: cluster.Completing, Outcome: cluster.Cancelled, Returns: true},
+		"cancelled":      {State: cluster.Completing, Outcome: cluster.Cancelled},
+		"NODE FAILURE":   {State: cluster.Completing, Outcome: cluster.NodeFailed},
+		"":               {State: cluster.Completing, Outcome: cluster.Failed},
 	} {
 		j.Spec = &cluster.JobSpec{}
 		if got := Word(WriteWanted(&j, 0, command.IndexRange{}, 0, nil).GetStopReason()); got != want {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Values of Task.Quiet: for how long a task has done nothing.
+// Values of Task.Inactive: for how long a task has been inactive.
 const (
-	QuietForWarning = iota + 1 // as long as the policy waits before a warning
-	QuietForEnd                // as long as it waits before it ends the job
+	InactiveForWarning = iota + 1 // as long as the policy waits before a warning
+	InactiveForLimit              // as long as the limit after which it ends the job
 )
 
 // MaxOutputLevel is the highest value of Task.Output.
@@ -20,9 +20,9 @@ type Warnings uint8
 
 // The kinds.
 const (
-	WarnedQuiet  Warnings = 1 << iota // it does nothing
-	WarnedIdle                        // it has GPUs on which no program runs
-	WarnedOutput                      // its output is large
+	WarnedInactive Warnings = 1 << iota // it is inactive
+	WarnedIdle                          // it has GPUs with 0 % utilization
+	WarnedOutput                        // its output is large
 )
 
 // Activity is what the nodes of a job have noticed of an attempt that should interest its user.
@@ -70,7 +70,7 @@ func (j *Job) SetActivity(a Activity) {
 	}
 }
 
-// IdleGPUs is the time of an attempt's GPUs on which no program ran, as far as its nodes have noticed it.
+// IdleGPUs is the time of an attempt's GPUs with 0 % utilization, as far as its nodes have noticed it.
 type IdleGPUs struct {
 	GPUs  int32   // now
 	At    Instant // last change of GPUs
@@ -100,8 +100,8 @@ func (j *Job) Warning() string {
 		gpus += len(j.Alloc.Nodes[i].GPUs)
 	}
 	var list []string
-	if a.Warns&WarnedQuiet != 0 {
-		list = append(list, "does nothing: "+QuietText(gpus))
+	if a.Warns&WarnedInactive != 0 {
+		list = append(list, "inactive: "+InactiveText(int(a.Idle.GPUs), gpus))
 	}
 	if a.Warns&WarnedIdle != 0 {
 		list = append(list, fmt.Sprintf("idle GPUs: %d of %d", a.Idle.GPUs, gpus))
@@ -112,10 +112,18 @@ func (j *Job) Warning() string {
 	return strings.Join(list, "; ")
 }
 
-// QuietText describes what a job with a number of GPUs that does nothing lacks.
-func QuietText(gpus int) string {
-	if gpus > 0 {
-		return "no output, hardly any CPU time, and no work on its GPUs"
+// InactiveText describes an inactive job with a number of idle GPUs, and of GPUs in all. CPU time does not count while
+// GPUs are busy.
+func InactiveText(idle, gpus int) string {
+	switch {
+	case gpus == 0:
+		return "no output, less than 10 % of a CPU"
+	case idle >= gpus:
+		return "no output, less than 10 % of a CPU, GPUs idle"
+	case idle == 0:
+		return "no output, " + hungGPUs
 	}
-	return "no output, and hardly any CPU time"
+	return fmt.Sprintf("no output, %d of %d GPUs idle, the others %s", idle, gpus, strings.TrimPrefix(hungGPUs, "GPUs "))
 }
+
+const hungGPUs = "GPUs at or above 95 % utilization but below 35 % of peak power: probably hung in a collective operation (NCCL)"

@@ -362,7 +362,7 @@ type Task struct {
 	CPUTime  time.Duration // user and system
 	GPU      GPUUse        // of its GPUs; partial while it runs, complete when it has ended
 	User     time.Duration // user time within CPUTime; 0 where unknown
-	Quiet    uint8         // while it runs: see QuietForWarning
+	Inactive uint8         // while it runs: see InactiveForWarning
 	IdleGPUs int32         // while it runs: its GPUs on which no program has run for the time of a warning
 	Output   uint8         // while it runs: how often the size for a warning has to be doubled to exceed its output; 0: no warning
 	Ran      time.Duration // at its end: how long the node's daemon had run it, measured without a settable clock

@@ -21,7 +21,7 @@ const (
 	MailTimeLimit80
 	MailTimeLimit50
 	MailArrayTasks // notify of each element of an array, not of the array as a whole
-	MailWarning    // it does nothing, or does not use its GPUs
+	MailWarning    // it is inactive, or has idle GPUs, or much output
 	mailEnd        // behind the last one
 )
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -44,11 +45,11 @@ type QOS struct {
 	PreemptMode   PreemptMode
 	PreemptExempt time.Duration // as those of the policy, for jobs of this QOS; 0 means those
 	PreemptGrace  time.Duration
-	QuietWarn     time.Duration
-	QuietEnd      time.Duration
-	OutputWarn    Bytes
-	MaxOutput     Bytes
-	Open          bool // every user whose account has no list of QOS may use it; else it must be granted
+	// InactiveWarning and InactiveLimit are as those of the policy; 0 means those, Unlimited never.
+	InactiveWarning, InactiveLimit time.Duration
+	OutputWarn                     Bytes
+	MaxOutput                      Bytes
+	Open                           bool // every user whose account has no list of QOS may use it; else it must be granted
 }
 
 // Policy is the cluster-wide rules: one replicated document with a version.
@@ -76,9 +77,9 @@ type Policy struct {
 	MaxPreemptions int32
 	// PreemptGrace is how long a preempted job that requested a signal runs on after it at most.
 	PreemptGrace time.Duration
-	// QuietWarn is after how long a job that does nothing, or has idle GPUs, gets a warning, and QuietEnd after how
-	// long one that does nothing ends; 0: never.
-	QuietWarn, QuietEnd time.Duration
+	// InactiveWarning is after how long a job that is inactive, or has idle GPUs, gets a warning, and InactiveLimit after
+	// how long an inactive one ends; 0: never.
+	InactiveWarning, InactiveLimit time.Duration
 	// OutputWarn is the size of its output from which on a job gets a warning, and MaxOutput that with which it ends;
 	// 0: none.
 	OutputWarn, MaxOutput Bytes
@@ -110,21 +111,29 @@ func DefaultPolicy() Policy {
 		MaxJobs:       5_000_000,
 		MaxRestarts:   10,
 		Retry:         Retry{AnyExit: true},
-		PreemptExempt: 10 * time.Minute, MaxPreemptions: 3, PreemptGrace: 2 * time.Minute, QuietWarn: 30 * time.Minute, OutputWarn: 10 << 30,
+		PreemptExempt: 10 * time.Minute, MaxPreemptions: 3, PreemptGrace: 2 * time.Minute, InactiveWarning: 30 * time.Minute, OutputWarn: 10 << 30,
 		Scheduling: DefaultScheduling(),
 		Credits:    DefaultCreditPolicy(),
 		Elastic:    DefaultElasticPolicy(),
 	}
 }
 
-// QuietTimes returns after how long jobs of a QOS that do nothing get a warning, and end; 0: never. O(QOS).
-func (p *Policy) QuietTimes(qos string) (warn, end time.Duration) {
+// InactiveTimes returns after how long inactive jobs of a QOS get a warning, and end; 0: never. O(QOS).
+func (p *Policy) InactiveTimes(qos string) (warn, limit time.Duration) {
 	q, _ := p.QOSNamed(qos)
-	return p.quietTimes(&q)
+	return p.inactiveTimes(&q)
 }
 
-func (p *Policy) quietTimes(q *QOS) (warn, end time.Duration) {
-	return cmp.Or(q.QuietWarn, p.QuietWarn), cmp.Or(q.QuietEnd, p.QuietEnd)
+func (p *Policy) inactiveTimes(q *QOS) (warn, limit time.Duration) {
+	return max(0, cmp.Or(q.InactiveWarning, p.InactiveWarning)), max(0, cmp.Or(q.InactiveLimit, p.InactiveLimit))
+}
+
+// InactiveLimitOwner returns which part of the policy sets the InactiveLimit of a QOS, for messages. O(QOS).
+func (p *Policy) InactiveLimitOwner(qos string) string {
+	if q, _ := p.QOSNamed(qos); q.InactiveLimit != 0 {
+		return fmt.Sprintf("qos %q", qos)
+	}
+	return "the policy"
 }
 
 // OutputSizes returns the sizes of the output with which jobs of a QOS get a warning, and end; 0: none. O(QOS).

@@ -83,7 +83,7 @@ func (p *Policy) Faults() []PolicyFault {
 	if p.MaxJobs < 1 {
 		fault("max_jobs", "at most %d jobs at once, want at least 1", p.MaxJobs)
 	}
-	checkQuiet(fault, "", p.QuietWarn, p.QuietEnd)
+	checkInactive(fault, "", p.InactiveWarning, p.InactiveLimit)
 	checkOutput(fault, "", p.OutputWarn, p.MaxOutput)
 	if err := p.Retry.Check(); err != nil || p.Retry.Limit < 0 {
 		fault("retry", "%d retries after %q, want 0 to %d and causes such as exit, exit:75, oom", p.Retry.Limit, p.Retry.Causes(), MaxRetries)
@@ -168,8 +168,7 @@ func (p *Policy) checkQOS(fault faultReporter) {
 		if q.MaxTime < 0 || q.MaxTime > maxLimit {
 			fault(at+".max_time", "qos %q: time %s is out of range", q.Name, q.MaxTime)
 		}
-		warn, end := p.quietTimes(&q)
-		checkQuiet(fault, at+".", warn, end)
+		p.checkInactiveOf(fault, at+".", &q)
 		checkOutput(fault, at+".", q.OutputWarn, q.MaxOutput)
 		if q.DefaultTime < 0 || q.DefaultTime > maxLimit {
 			fault(at+".default_time", "qos %q: the default time %s is out of range", q.Name, q.DefaultTime)
@@ -196,15 +195,35 @@ func checkWord(fault func(string, ...any), what, word string) {
 	checkName(fault, what, word, maxName)
 }
 
-// checkQuiet checks after how long jobs that do nothing get a warning, and end.
-func checkQuiet(fault faultReporter, at string, warn, end time.Duration) {
-	if warn < 0 || warn > maxLimit {
-		fault(at+"quiet_warn", "time %s is out of range", warn)
+// checkInactiveOf checks the times of a QOS that sets one of them, together with those of the policy.
+func (p *Policy) checkInactiveOf(fault faultReporter, at string, q *QOS) {
+	warn, limit := p.inactiveTimes(q)
+	switch {
+	case q.InactiveWarning == 0 && q.InactiveLimit == 0:
+	case q.InactiveWarning < Unlimited:
+		fault(at+"inactive_warning", "%s is out of range: 0s to %dd", q.InactiveWarning, maxLimit/(24*time.Hour))
+	case q.InactiveLimit < Unlimited:
+		fault(at+"inactive_limit", "%s is out of range: 0s to %dd", q.InactiveLimit, maxLimit/(24*time.Hour))
+	default:
+		checkInactive(fault, at, warn, limit)
 	}
-	if end < 0 || end > maxLimit {
-		fault(at+"quiet_end", "time %s is out of range", end)
-	} else if end > 0 && (warn == 0 || end < warn) {
-		fault(at+"quiet_end", "jobs that do nothing end after %s: want quiet_warn, now %s, above 0 and not above that", end, warn)
+}
+
+// checkInactive checks after how long inactive jobs get a warning, and end.
+func checkInactive(fault faultReporter, at string, warn, limit time.Duration) {
+	for _, x := range []struct {
+		key  string
+		time time.Duration
+	}{{"inactive_warning", warn}, {"inactive_limit", limit}} {
+		if x.time < 0 || x.time > maxLimit {
+			fault(at+x.key, "%s is out of range: 0s to %dd", x.time, maxLimit/(24*time.Hour))
+		}
+	}
+	switch {
+	case limit > 0 && warn == 0:
+		fault(at+"inactive_limit", "inactive_limit requires inactive_warning > 0")
+	case limit > 0 && limit < warn:
+		fault(at+"inactive_limit", "inactive_limit is %s, less than inactive_warning (%s): set inactive_warning <= inactive_limit", FormatLimit(limit), FormatLimit(warn))
 	}
 }
 

@@ -71,7 +71,8 @@ const (
 	ReasonCheckpoint
 	ReasonFencing
 	ReasonOutputLimit
-	maxReason = ReasonOutputLimit
+	ReasonInactiveLimit
+	maxReason = ReasonInactiveLimit
 )
 
 var reasonNames = [...]string{
@@ -124,6 +125,7 @@ var reasonNames = [...]string{
 	ReasonCheckpoint:             "CheckpointDamaged",
 	ReasonFencing:                "NodeFencing",
 	ReasonOutputLimit:            "OutputLimit",
+	ReasonInactiveLimit:          "InactiveLimit",
 }
 
 // String returns the code as scripts read it.

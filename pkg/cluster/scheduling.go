@@ -2,7 +2,7 @@ package cluster
 
 import "time"
 
-// Unlimited is a depth or horizon without end.
+// Unlimited is a depth, horizon or time without end.
 const Unlimited = -1
 
 // Scheduling is the policy of the scheduling pass.

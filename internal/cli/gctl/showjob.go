@@ -128,7 +128,7 @@ func (t commands) warningText(j *greylagv1.Job) string {
 	if j.Warning == "" {
 		return ""
 	}
-	return j.Warning + "; since about " + t.FormatTime(j.WarningAt)
+	return j.Warning + "; since about " + t.FormatTime(j.WarningSince)
 }
 
 // idleText describes how long GPUs of a job had no program; "" if no node noticed any.

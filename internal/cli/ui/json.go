@@ -79,7 +79,7 @@ type JobJSON struct {
 	Unfenced     []string         `json:"unfenced_nodes,omitempty"`
 	LastAttempt  *lastAttemptJSON `json:"last_attempt,omitempty"`
 	Warning      string           `json:"warning,omitempty"`
-	WarningAt    *time.Time       `json:"warning_at,omitempty"`
+	WarningSince *time.Time       `json:"warning_since,omitempty"`
 	Idle         *idleJSON        `json:"idle_gpus,omitempty"`
 	SubmitHost   string           `json:"submit_host,omitempty"`
 	CancelledBy  string           `json:"cancelled_by,omitempty"`
@@ -162,7 +162,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Depends: DependencyWords(j.Depends), DependsAny: len(j.Depends) > 0 && j.Depends[0].Any, EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
 		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, AdminComment: j.AdminComment, WCKey: j.Wckey, MailTypes: MailWords(j), MailUser: j.MailUser, Secrets: j.Secrets, Mounts: MountWords(j), SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
 		Checkpoint: OutputPath(j, j.CheckpointDir), Restart: restartMode(j), Checkpoints: Checkpoints(j), Resume: j.Resume, Retry: writeRetry(j), Avoided: writeAvoided(j), Unfenced: j.UnfencedNodes, LastAttempt: writeLastAttempt(j),
-		Warning: j.Warning, WarningAt: Stamp(TimeOf(j.WarningAt)), Idle: writeIdle(j.IdleGpus), CkptSignal: writeSignal(j.CheckpointSignal), AtLimit: j.RequeueAtLimit, Elastic: writeElastic(j), WriteTime: j.CheckpointWriteTime.AsDuration().Seconds(),
+		Warning: j.Warning, WarningSince: Stamp(TimeOf(j.WarningSince)), Idle: writeIdle(j.IdleGpus), CkptSignal: writeSignal(j.CheckpointSignal), AtLimit: j.RequeueAtLimit, Elastic: writeElastic(j), WriteTime: j.CheckpointWriteTime.AsDuration().Seconds(),
 		Others: j.OtherPartitions, Reservation: j.Reservation,
 		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.Lien), FundedUntil: Stamp(TimeOf(j.FundedUntil)), PaidIn: j.PaidIn,
 	}

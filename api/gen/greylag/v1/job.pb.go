@@ -172,6 +172,7 @@ const (
 	Reason_REASON_CHECKPOINT_DAMAGED                    Reason = 61
 	Reason_REASON_NODE_FENCING                          Reason = 62
 	Reason_REASON_OUTPUT_LIMIT                          Reason = 63
+	Reason_REASON_INACTIVE_LIMIT                        Reason = 64
 )
 
 // Enum value maps for Reason.
@@ -241,6 +242,7 @@ var (
 		61: "REASON_CHECKPOINT_DAMAGED",
 		62: "REASON_NODE_FENCING",
 		63: "REASON_OUTPUT_LIMIT",
+		64: "REASON_INACTIVE_LIMIT",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":                           0,
@@ -307,6 +309,7 @@ var (
 		"REASON_CHECKPOINT_DAMAGED":                    61,
 		"REASON_NODE_FENCING":                          62,
 		"REASON_OUTPUT_LIMIT":                          63,
+		"REASON_INACTIVE_LIMIT":                        64,
 	}
 )
 
@@ -2420,7 +2423,7 @@ type Job struct {
 	UnfencedNodes       []string               `protobuf:"bytes,85,rep,name=unfenced_nodes,json=unfencedNodes,proto3" json:"unfenced_nodes,omitempty"` // nodes that may still run its last attempt: the next one waits for proof
 	LastAttempt         *LastAttempt           `protobuf:"bytes,91,opt,name=last_attempt,json=lastAttempt,proto3" json:"last_attempt,omitempty"`       // of a job that was requeued; absent in brief lists
 	Warning             string                 `protobuf:"bytes,71,opt,name=warning,proto3" json:"warning,omitempty"`                                  // what its user should know about the running attempt
-	WarningAt           *timestamppb.Timestamp `protobuf:"bytes,72,opt,name=warning_at,json=warningAt,proto3" json:"warning_at,omitempty"`             // about since when
+	WarningSince        *timestamppb.Timestamp `protobuf:"bytes,72,opt,name=warning_since,json=warningSince,proto3" json:"warning_since,omitempty"`    // approximate start of the condition
 	IdleGpus            *IdleGPUs              `protobuf:"bytes,88,opt,name=idle_gpus,json=idleGpus,proto3" json:"idle_gpus,omitempty"`                // of the current or last attempt; absent: none were noticed
 	// Number of elements of its array that follow with the next IDs and indexes, and are the same otherwise;
 	// only in a folded listing.
@@ -2984,9 +2987,9 @@ func (x *Job) GetWarning() string {
 	return ""
 }
 
-func (x *Job) GetWarningAt() *timestamppb.Timestamp {
+func (x *Job) GetWarningSince() *timestamppb.Timestamp {
 	if x != nil {
-		return x.WarningAt
+		return x.WarningSince
 	}
 	return nil
 }
@@ -3074,8 +3077,8 @@ func (x *LastAttempt) GetDetail() string {
 	return ""
 }
 
-// IdleGPUs is the time of an attempt's GPUs on which no program ran, as far as its nodes have noticed it: after
-// quiet_warn of the policy.
+// IdleGPUs is the time of an attempt's GPUs with 0 % utilization, as far as its nodes have noticed it: after
+// inactive_warning of the policy.
 type IdleGPUs struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Gpus          int32                  `protobuf:"varint,1,opt,name=gpus,proto3" json:"gpus,omitempty"`                // now
@@ -7580,7 +7583,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\xd1\x16\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\xd7\x16\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -7665,9 +7668,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\ravoided_nodes\x18L \x03(\v2\x17.greylag.v1.AvoidedNodeR\favoidedNodes\x12%\n" +
 	"\x0eunfenced_nodes\x18U \x03(\tR\runfencedNodes\x12:\n" +
 	"\flast_attempt\x18[ \x01(\v2\x17.greylag.v1.LastAttemptR\vlastAttempt\x12\x18\n" +
-	"\awarning\x18G \x01(\tR\awarning\x129\n" +
-	"\n" +
-	"warning_at\x18H \x01(\v2\x1a.google.protobuf.TimestampR\twarningAt\x121\n" +
+	"\awarning\x18G \x01(\tR\awarning\x12?\n" +
+	"\rwarning_since\x18H \x01(\v2\x1a.google.protobuf.TimestampR\fwarningSince\x121\n" +
 	"\tidle_gpus\x18X \x01(\v2\x14.greylag.v1.IdleGPUsR\bidleGpus\x12\x12\n" +
 	"\x04also\x18< \x01(\x05R\x04also\"\xa1\x01\n" +
 	"\vLastAttempt\x12\x18\n" +
@@ -8084,7 +8086,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x13JOB_STATE_PREEMPTED\x10\n" +
 	"\x12\x17\n" +
 	"\x13JOB_STATE_NODE_FAIL\x10\v\x12\x1b\n" +
-	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\xfd\x0e\n" +
+	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\x98\x0f\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vREASON_NONE\x10\x01\x12\x13\n" +
@@ -8150,7 +8152,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x1aREASON_ACCOUNT_NOT_ALLOWED\x10<\x12\x1d\n" +
 	"\x19REASON_CHECKPOINT_DAMAGED\x10=\x12\x17\n" +
 	"\x13REASON_NODE_FENCING\x10>\x12\x17\n" +
-	"\x13REASON_OUTPUT_LIMIT\x10?*\xb9\x02\n" +
+	"\x13REASON_OUTPUT_LIMIT\x10?\x12\x19\n" +
+	"\x15REASON_INACTIVE_LIMIT\x10@*\xb9\x02\n" +
 	"\bMailType\x12\x19\n" +
 	"\x15MAIL_TYPE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fMAIL_TYPE_BEGIN\x10\x01\x12\x11\n" +
@@ -8450,7 +8453,7 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	17,  // 48: greylag.v1.Job.members:type_name -> greylag.v1.JobMembers
 	30,  // 49: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
 	27,  // 50: greylag.v1.Job.last_attempt:type_name -> greylag.v1.LastAttempt
-	91,  // 51: greylag.v1.Job.warning_at:type_name -> google.protobuf.Timestamp
+	91,  // 51: greylag.v1.Job.warning_since:type_name -> google.protobuf.Timestamp
 	28,  // 52: greylag.v1.Job.idle_gpus:type_name -> greylag.v1.IdleGPUs
 	0,   // 53: greylag.v1.LastAttempt.outcome:type_name -> greylag.v1.JobState
 	91,  // 54: greylag.v1.LastAttempt.ended:type_name -> google.protobuf.Timestamp

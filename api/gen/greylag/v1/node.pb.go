@@ -133,15 +133,16 @@ func (ConditionEffect) EnumDescriptor() ([]byte, []int) {
 type StopReason int32
 
 const (
-	StopReason_STOP_REASON_UNSPECIFIED  StopReason = 0
-	StopReason_STOP_REASON_CANCELLED    StopReason = 1
-	StopReason_STOP_REASON_CREDITS      StopReason = 2
-	StopReason_STOP_REASON_TIME_LIMIT   StopReason = 3
-	StopReason_STOP_REASON_DEADLINE     StopReason = 4
-	StopReason_STOP_REASON_PREEMPTION   StopReason = 5
-	StopReason_STOP_REASON_NODE_FAILURE StopReason = 6
-	StopReason_STOP_REASON_JOB_REQUEUE  StopReason = 7
-	StopReason_STOP_REASON_RESIZE       StopReason = 8
+	StopReason_STOP_REASON_UNSPECIFIED    StopReason = 0
+	StopReason_STOP_REASON_CANCELLED      StopReason = 1
+	StopReason_STOP_REASON_CREDITS        StopReason = 2
+	StopReason_STOP_REASON_TIME_LIMIT     StopReason = 3
+	StopReason_STOP_REASON_DEADLINE       StopReason = 4
+	StopReason_STOP_REASON_PREEMPTION     StopReason = 5
+	StopReason_STOP_REASON_NODE_FAILURE   StopReason = 6
+	StopReason_STOP_REASON_JOB_REQUEUE    StopReason = 7
+	StopReason_STOP_REASON_RESIZE         StopReason = 8
+	StopReason_STOP_REASON_INACTIVE_LIMIT StopReason = 9
 )
 
 // Enum value maps for StopReason.
@@ -156,17 +157,19 @@ var (
 		6: "STOP_REASON_NODE_FAILURE",
 		7: "STOP_REASON_JOB_REQUEUE",
 		8: "STOP_REASON_RESIZE",
+		9: "STOP_REASON_INACTIVE_LIMIT",
 	}
 	StopReason_value = map[string]int32{
-		"STOP_REASON_UNSPECIFIED":  0,
-		"STOP_REASON_CANCELLED":    1,
-		"STOP_REASON_CREDITS":      2,
-		"STOP_REASON_TIME_LIMIT":   3,
-		"STOP_REASON_DEADLINE":     4,
-		"STOP_REASON_PREEMPTION":   5,
-		"STOP_REASON_NODE_FAILURE": 6,
-		"STOP_REASON_JOB_REQUEUE":  7,
-		"STOP_REASON_RESIZE":       8,
+		"STOP_REASON_UNSPECIFIED":    0,
+		"STOP_REASON_CANCELLED":      1,
+		"STOP_REASON_CREDITS":        2,
+		"STOP_REASON_TIME_LIMIT":     3,
+		"STOP_REASON_DEADLINE":       4,
+		"STOP_REASON_PREEMPTION":     5,
+		"STOP_REASON_NODE_FAILURE":   6,
+		"STOP_REASON_JOB_REQUEUE":    7,
+		"STOP_REASON_RESIZE":         8,
+		"STOP_REASON_INACTIVE_LIMIT": 9,
 	}
 )
 
@@ -845,8 +848,8 @@ type WantedTask struct {
 	Mounts           []*Mount               `protobuf:"bytes,46,rep,name=mounts,proto3" json:"mounts,omitempty"`
 	Resume           *ResumePoint           `protobuf:"bytes,47,opt,name=resume,proto3" json:"resume,omitempty"`                                             // checkpoint to verify and to resume from; absent: none
 	CheckpointDir    string                 `protobuf:"bytes,48,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"`          // a pattern; empty: none
-	QuietWarn        *durationpb.Duration   `protobuf:"bytes,55,opt,name=quiet_warn,json=quietWarn,proto3" json:"quiet_warn,omitempty"`                      // a task that does nothing for this long is reported; 0: not
-	QuietEnd         *durationpb.Duration   `protobuf:"bytes,56,opt,name=quiet_end,json=quietEnd,proto3" json:"quiet_end,omitempty"`                         // likewise, so that its job ends
+	InactiveWarning  *durationpb.Duration   `protobuf:"bytes,55,opt,name=inactive_warning,json=inactiveWarning,proto3" json:"inactive_warning,omitempty"`    // a task that is inactive for this long is reported; 0: not
+	InactiveLimit    *durationpb.Duration   `protobuf:"bytes,56,opt,name=inactive_limit,json=inactiveLimit,proto3" json:"inactive_limit,omitempty"`          // likewise, so that its job ends
 	OutputWarn       int64                  `protobuf:"varint,68,opt,name=output_warn,json=outputWarn,proto3" json:"output_warn,omitempty"`                  // size of its output from which on it is reported; 0: not
 	MaxOutput        int64                  `protobuf:"varint,69,opt,name=max_output,json=maxOutput,proto3" json:"max_output,omitempty"`                     // size of its output from which on the node kills it; 0: no limit
 	CheckpointSignal *CheckpointSignal      `protobuf:"bytes,53,opt,name=checkpoint_signal,json=checkpointSignal,proto3" json:"checkpoint_signal,omitempty"` // absent: none is sent
@@ -1223,16 +1226,16 @@ func (x *WantedTask) GetCheckpointDir() string {
 	return ""
 }
 
-func (x *WantedTask) GetQuietWarn() *durationpb.Duration {
+func (x *WantedTask) GetInactiveWarning() *durationpb.Duration {
 	if x != nil {
-		return x.QuietWarn
+		return x.InactiveWarning
 	}
 	return nil
 }
 
-func (x *WantedTask) GetQuietEnd() *durationpb.Duration {
+func (x *WantedTask) GetInactiveLimit() *durationpb.Duration {
 	if x != nil {
-		return x.QuietEnd
+		return x.InactiveLimit
 	}
 	return nil
 }
@@ -1859,8 +1862,8 @@ type ReportedTask struct {
 	UserTime           *durationpb.Duration `protobuf:"bytes,16,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"`  // part of cpu_time
 	Granted            uint64               `protobuf:"varint,17,opt,name=granted,proto3" json:"granted,omitempty"`                   // of the WantedTask; 0: the node has no record of it
 	Steps              []*ReportedStep      `protobuf:"bytes,18,rep,name=steps,proto3" json:"steps,omitempty"`                        // wanted steps that have ended on the node
-	Quiet              uint32               `protobuf:"varint,22,opt,name=quiet,proto3" json:"quiet,omitempty"`                       // while it runs: 1 if it has done nothing for quiet_warn, 2 for quiet_end
-	IdleGpus           int32                `protobuf:"varint,23,opt,name=idle_gpus,json=idleGpus,proto3" json:"idle_gpus,omitempty"` // while it runs: its GPUs on which no program has run for quiet_warn
+	Inactive           uint32               `protobuf:"varint,22,opt,name=inactive,proto3" json:"inactive,omitempty"`                 // while it runs: 1 if it has been inactive for inactive_warning, 2 for inactive_limit
+	IdleGpus           int32                `protobuf:"varint,23,opt,name=idle_gpus,json=idleGpus,proto3" json:"idle_gpus,omitempty"` // while it runs: its GPUs with 0 % utilization for inactive_warning
 	Output             uint32               `protobuf:"varint,27,opt,name=output,proto3" json:"output,omitempty"`                     // while it runs: 1 if its output has reached output_warn, 2 for twice that, 3 for four times
 	Stuck              bool                 `protobuf:"varint,19,opt,name=stuck,proto3" json:"stuck,omitempty"`                       // its processes outlive SIGKILL: its job ends, and the node takes no work while the task is reported
 	unknownFields      protoimpl.UnknownFields
@@ -2023,9 +2026,9 @@ func (x *ReportedTask) GetSteps() []*ReportedStep {
 	return nil
 }
 
-func (x *ReportedTask) GetQuiet() uint32 {
+func (x *ReportedTask) GetInactive() uint32 {
 	if x != nil {
-		return x.Quiet
+		return x.Inactive
 	}
 	return 0
 }
@@ -2613,7 +2616,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
 	"\theartbeat\x18\x04 \x01(\bR\theartbeat\x12\x16\n" +
 	"\x06reboot\x18\x05 \x01(\tR\x06reboot\x12E\n" +
-	"\x10reboot_requested\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0frebootRequested\"\xdf\x0e\n" +
+	"\x10reboot_requested\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0frebootRequested\"\xf5\x0e\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -2672,10 +2675,9 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x03tmp\x18- \x01(\x03R\x03tmp\x12)\n" +
 	"\x06mounts\x18. \x03(\v2\x11.greylag.v1.MountR\x06mounts\x12/\n" +
 	"\x06resume\x18/ \x01(\v2\x17.greylag.v1.ResumePointR\x06resume\x12%\n" +
-	"\x0echeckpoint_dir\x180 \x01(\tR\rcheckpointDir\x128\n" +
-	"\n" +
-	"quiet_warn\x187 \x01(\v2\x19.google.protobuf.DurationR\tquietWarn\x126\n" +
-	"\tquiet_end\x188 \x01(\v2\x19.google.protobuf.DurationR\bquietEnd\x12\x1f\n" +
+	"\x0echeckpoint_dir\x180 \x01(\tR\rcheckpointDir\x12D\n" +
+	"\x10inactive_warning\x187 \x01(\v2\x19.google.protobuf.DurationR\x0finactiveWarning\x12@\n" +
+	"\x0einactive_limit\x188 \x01(\v2\x19.google.protobuf.DurationR\rinactiveLimit\x12\x1f\n" +
 	"\voutput_warn\x18D \x01(\x03R\n" +
 	"outputWarn\x12\x1d\n" +
 	"\n" +
@@ -2738,7 +2740,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12#\n" +
 	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\x12#\n" +
 	"\rcounter_epoch\x18\x06 \x01(\x04R\fcounterEpoch\x12.\n" +
-	"\x06health\x18\a \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\"\xb9\x06\n" +
+	"\x06health\x18\a \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\"\xbf\x06\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12+\n" +
@@ -2761,8 +2763,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x15gpu_memory_peak_bytes\x18\x0f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01\x126\n" +
 	"\tuser_time\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12\x18\n" +
 	"\agranted\x18\x11 \x01(\x04R\agranted\x12.\n" +
-	"\x05steps\x18\x12 \x03(\v2\x18.greylag.v1.ReportedStepR\x05steps\x12\x14\n" +
-	"\x05quiet\x18\x16 \x01(\rR\x05quiet\x12\x1b\n" +
+	"\x05steps\x18\x12 \x03(\v2\x18.greylag.v1.ReportedStepR\x05steps\x12\x1a\n" +
+	"\binactive\x18\x16 \x01(\rR\binactive\x12\x1b\n" +
 	"\tidle_gpus\x18\x17 \x01(\x05R\bidleGpus\x12\x16\n" +
 	"\x06output\x18\x1b \x01(\rR\x06output\x12\x14\n" +
 	"\x05stuck\x18\x13 \x01(\bR\x05stuckB\x18\n" +
@@ -2808,7 +2810,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x1cCONDITION_EFFECT_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CONDITION_EFFECT_NOTICE\x10\x01\x12\x1d\n" +
 	"\x19CONDITION_EFFECT_DEGRADES\x10\x02\x12\x1b\n" +
-	"\x17CONDITION_EFFECT_DRAINS\x10\x03*\x82\x02\n" +
+	"\x17CONDITION_EFFECT_DRAINS\x10\x03*\xa2\x02\n" +
 	"\n" +
 	"StopReason\x12\x1b\n" +
 	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
@@ -2819,7 +2821,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x16STOP_REASON_PREEMPTION\x10\x05\x12\x1c\n" +
 	"\x18STOP_REASON_NODE_FAILURE\x10\x06\x12\x1b\n" +
 	"\x17STOP_REASON_JOB_REQUEUE\x10\a\x12\x16\n" +
-	"\x12STOP_REASON_RESIZE\x10\b2\xdd\x03\n" +
+	"\x12STOP_REASON_RESIZE\x10\b\x12\x1e\n" +
+	"\x1aSTOP_REASON_INACTIVE_LIMIT\x10\t2\xdd\x03\n" +
 	"\vNodeService\x12Q\n" +
 	"\fRegisterNode\x12\x1f.greylag.v1.RegisterNodeRequest\x1a .greylag.v1.RegisterNodeResponse\x12M\n" +
 	"\n" +
@@ -2905,8 +2908,8 @@ var file_greylag_v1_node_proto_depIdxs = []int32{
 	13, // 18: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
 	31, // 19: greylag.v1.WantedTask.mounts:type_name -> greylag.v1.Mount
 	12, // 20: greylag.v1.WantedTask.resume:type_name -> greylag.v1.ResumePoint
-	29, // 21: greylag.v1.WantedTask.quiet_warn:type_name -> google.protobuf.Duration
-	29, // 22: greylag.v1.WantedTask.quiet_end:type_name -> google.protobuf.Duration
+	29, // 21: greylag.v1.WantedTask.inactive_warning:type_name -> google.protobuf.Duration
+	29, // 22: greylag.v1.WantedTask.inactive_limit:type_name -> google.protobuf.Duration
 	32, // 23: greylag.v1.WantedTask.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
 	27, // 24: greylag.v1.WantedTask.checkpoint_base:type_name -> google.protobuf.Timestamp
 	11, // 25: greylag.v1.WantedTask.elastic:type_name -> greylag.v1.ElasticTask

@@ -7,14 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// TestQuietJobEnds has a job that waits for nothing, which gets a warning and ends, and one that works on the CPU without
+// TestInactiveJobEnds has a job that sleeps, which gets a warning and ends, and one that works on the CPU without
 // output and without its GPU: it gets another warning, and runs on.
-func TestQuietJobEnds(t *testing.T) {
+func TestInactiveJobEnds(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, cluster.Options{Nodes: 1, GPUs: 2, CPUs: 4, Memory: "2GiB", Policy: quickKill() + "quiet_warn = \"20s\"\nquiet_end = \"40s\"\n"})
+	s := newSite(t, cluster.Options{Nodes: 1, GPUs: 2, CPUs: 4, Memory: "2GiB", Policy: quickKill() + "inactive_warning = \"6s\"\ninactive_limit = \"12s\"\n"})
 	node := s.Nodes()[0]
 	file := filepath.Join(filepath.Dir(node.Textfile()), "gnoded.toml")
 	config, err := os.ReadFile(file)
@@ -29,15 +30,15 @@ func TestQuietJobEnds(t *testing.T) {
 			return strings.Contains(s.ok(tester, "gctl", "show", "job", fmt.Sprint(id)), want), nil
 		}
 	}
-	s.until("the job that waits is warned about", shows(waits, "does nothing: no output"))
+	s.until("the job that waits is warned about", shows(waits, "inactive: no output"))
 	s.until("the idle GPU of the other is noticed", shows(spins, "idle GPUs: 1 of 1"))
-	job := s.ends(waits, "CANCELLED")
-	if want := "ended by the cluster (quiet_end)"; !strings.Contains(job.Detail, want) {
-		t.Errorf("the job ended: %q, want %q", job.Detail, want)
+	job := s.ends(waits, "TIMEOUT")
+	if want := "inactive for 0:12 (inactive_limit of the policy): no output"; job.Reason != greylagv1.Reason_REASON_INACTIVE_LIMIT || !strings.HasPrefix(job.Detail, want) {
+		t.Errorf("the job ended: %s, %q, want InactiveLimit, %q", job.Reason, job.Detail, want)
 	}
 	s.must(os.WriteFile(filepath.Join(s.Work, "stop"), nil, 0o666))
 	job = s.ends(spins, "FAILED")
-	if job.ExitCode != 9 || job.IdleGpus.GetGpuMs() < 20_000 {
+	if job.ExitCode != 9 || job.IdleGpus.GetGpuMs() < 6_000 {
 		t.Errorf("the job that works ended with %d, its GPU was idle for %v", job.ExitCode, job.IdleGpus)
 	}
 	s.audit(limited(t, hang))
