@@ -123,6 +123,7 @@ func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() erro
 	if err != nil {
 		return nil, nil, err
 	}
+	a.CheckpointGroup = filepath.Join("/greylag", filepath.Base(containerd.GroupOf(cfg.Name, cfg.Containerd.Namespace)))
 	a.Isolated, a.RuntimeName = true, "containerd "+rt.OCIRuntime()
 	a.Device = func(index int32) string { return containerd.DeviceKind + "=" + strconv.Itoa(int(index)) }
 	a.Describe = func(inventory gpu.Inventory) error { return describe(cfg.CDIDir, inventory) }

@@ -76,6 +76,9 @@ type Config struct {
 	// CheckpointProgram is the program that creates and verifies directories of checkpoints as the user: see
 	// checkpoint.PrepareIn.
 	CheckpointProgram string
+	// CheckpointGroup is the path of the control group in which that program gets groups of its own; "": it runs in
+	// that of the daemon.
+	CheckpointGroup string
 
 	Checks Checks
 
@@ -278,7 +281,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.reading = background
 	for _, part := range []func(context.Context){
 		a.runSession, a.watchGPUs, a.watchRuntime, a.watchInventory, a.watchUse, a.watchActivity, a.watchOutput, a.collectImages,
-		a.refreshHealth, a.watchProgram, a.watchPorts, a.watchDisks, a.watchKernel, a.watchValidation, a.watchFence,
+		a.refreshHealth, a.watchProgram, a.watchPorts, a.watchDisks, a.watchKernel, a.watchValidation, a.watchFence, a.removeOldVerifications,
 	} {
 		a.workers.Go(func() { part(background) })
 	}

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/checkpoint"
 	tasks "github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -117,8 +121,67 @@ func (a *Agent) inChild(ctx context.Context, l *launch, owner tasks.Owner, p che
 	if os.Geteuid() == 0 {
 		as = &syscall.Credential{Uid: owner.UID, Gid: owner.GID, Groups: owner.Groups}
 	}
+	if group, limited := a.verificationGroup(l); limited {
+		p.Group = group
+	}
 	return checkpoint.PrepareIn(ctx, a.cfg.CheckpointProgram, as, len(l.cpus), p)
 }
+
+// verificationGroup creates a control group for a child that prepares checkpoints, so that its memory and CPU time are
+// not those of the daemon: with the CPUs and the memory of the task. false if the host does not allow it.
+func (a *Agent) verificationGroup(l *launch) (cgroup.Group, bool) {
+	if a.cfg.CheckpointGroup == "" {
+		return cgroup.Group{}, false
+	}
+	hierarchy, err := cgroup.Detect()
+	if err != nil {
+		return cgroup.Group{}, false
+	}
+	group := hierarchy.Group(filepath.Join(a.cfg.CheckpointGroup, a.verificationName()+taskID(l.id).String()))
+	limits := cgroup.Limits{Memory: max(uint64(max(l.own.GetMemory(), 0)), minVerificationMemory), CPUs: max(len(l.cpus), 1)}
+	if err := group.Create(limits); err != nil {
+		a.log.Warn("checkpoint is verified in the control group of gnoded", "job", l.id.Job, "attempt", l.id.Attempt, "err", err)
+		return cgroup.Group{}, false
+	}
+	return group, true
+}
+
+// verificationName begins the names of the control groups of this process of the daemon.
+func (a *Agent) verificationName() string {
+	return verificationPrefix + strconv.FormatUint(a.counting, 10) + "-"
+}
+
+// removeOldVerifications ends the children of earlier processes of the daemon, and removes their control groups.
+func (a *Agent) removeOldVerifications(ctx context.Context) {
+	hierarchy, err := cgroup.Detect()
+	if a.cfg.CheckpointGroup == "" || err != nil {
+		return
+	}
+	groups, err := hierarchy.Group(a.cfg.CheckpointGroup).Children()
+	for _, group := range groups {
+		name := filepath.Base(group.Path())
+		if !strings.HasPrefix(name, verificationPrefix) || strings.HasPrefix(name, a.verificationName()) {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, oldVerificationTimeout)
+		err = errors.Join(err, group.Kill(limited))
+		cancel()
+		err = errors.Join(err, group.Remove())
+	}
+	if err != nil && ctx.Err() == nil {
+		a.log.Warn("control groups of earlier verifications of checkpoints remain", "err", err)
+	}
+}
+
+const (
+	// verificationPrefix begins the names of control groups of children that prepare checkpoints.
+	verificationPrefix = "verify-"
+	// minVerificationMemory is the memory that such a child may use at least, whatever its job requests.
+	minVerificationMemory = 1 << 30
+	// oldVerificationTimeout is how long a child of an earlier process of the daemon may outlive SIGKILL: a file server
+	// that does not answer keeps it.
+	oldVerificationTimeout = 5 * time.Second
+)
 
 // maxPreparing is the number of children that prepare checkpoints at a time.
 const maxPreparing = 4

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/checkpoint"
 	tasks "github.com/greylag/greylag/internal/runtime"
 )
@@ -129,6 +131,41 @@ func TestResumeWithoutTheFileSystem(t *testing.T) {
 		if end := n.settled(at(6, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_LAUNCH || !strings.HasPrefix(end.GetMessage(), "cannot create the checkpoint directory: mkdir /dev/null: ") {
 			t.Errorf("the task ended with %v", end)
 		}
+	})
+}
+
+// TestVerificationGroup checks that the child that prepares checkpoints reads its order in a control group of its own,
+// which is removed when it has ended, and that a daemon removes the groups of an earlier one.
+func TestVerificationGroup(t *testing.T) {
+	hierarchy, err := cgroup.Detect()
+	if os.Geteuid() != 0 || err != nil {
+		t.Skip("needs root and control groups: ", err)
+	}
+	parent := hierarchy.Group("/greylag-test-" + strconv.Itoa(os.Getpid()))
+	old := hierarchy.Group(parent.Path() + "/" + verificationPrefix + "1-j4-a1")
+	if err := old.Create(cgroup.Limits{Memory: 1 << 30, CPUs: 1}); err != nil {
+		t.Skip("needs control groups that can be written: ", err)
+	}
+	t.Cleanup(func() { _ = parent.Remove() })
+	n := newNode(t, "process", func(n *node) {
+		n.cfg.CheckpointGroup, n.cfg.CheckpointProgram = parent.Path(), filepath.Join(n.dir, "program")
+		script := "#!/bin/sh\nread order; cat /proc/self/cgroup >" + n.home + "/groups; echo '{}'\n"
+		if err := os.WriteFile(n.cfg.CheckpointProgram, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	})
+	n.want(at(5, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.WorkDir, w.CheckpointDir = n.home, n.home+"/ckpt" })
+	if end := n.settled(at(5, 1)); end.GetExitCode() != 0 || end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED {
+		t.Errorf("the task ended with %v", end)
+	}
+	for _, controller := range []string{"memory", "cpu", ""} {
+		if want := controller + ":" + parent.Path() + "/" + verificationPrefix; !hierarchy.Unified() == (controller != "") && !strings.Contains(n.read("groups"), want) {
+			t.Errorf("the child was in these groups, want one with %q:\n%s", want, n.read("groups"))
+		}
+	}
+	n.until("the groups are removed", func() bool {
+		groups, err := parent.Children()
+		return err == nil && len(groups) == 0
 	})
 }
 

@@ -144,6 +144,52 @@ func TestRealGroup(t *testing.T) {
 	}
 }
 
+// TestCreate makes a control group of the host with limits, and moves a process into it.
+func TestCreate(t *testing.T) {
+	hierarchy, err := Detect()
+	if os.Geteuid() != 0 || err != nil {
+		t.Skip("needs root and control groups: ", err)
+	}
+	parent := hierarchy.Group(fmt.Sprintf("greylag-create-test-%d", os.Getpid()))
+	group := hierarchy.Group(parent.Path() + "/child")
+	t.Cleanup(func() { _ = parent.Remove() })
+	if err := group.Create(Limits{Memory: 64 << 20, CPUs: 2}); err != nil {
+		t.Skip("needs control groups that can be written: ", err)
+	}
+	memory := "memory.limit_in_bytes"
+	if hierarchy.Unified() {
+		memory = "memory.max"
+	} else if quota, err := group.number("cpu", "cpu.cfs_quota_us"); err != nil || quota != 200_000 {
+		t.Errorf("CPU time of 100 ms: %d µs, %v; want 200,000", quota, err)
+	}
+	if limit, err := group.number("memory", memory); err != nil || limit != 64<<20 {
+		t.Errorf("limit of the memory: %d, %v", limit, err)
+	}
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := group.Add(child.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	if pids, err := group.Processes(); err != nil || !slices.Equal(pids, []int{child.Process.Pid}) {
+		t.Errorf("%v %v", pids, err)
+	}
+	_ = child.Process.Kill()
+	_ = child.Wait()
+	children, err := parent.Children()
+	if err != nil || len(children) != 1 || children[0].Path() != group.Path() {
+		t.Errorf("children: %v %v", children, err)
+	}
+	if err := group.Remove(); err != nil || group.Exists() {
+		t.Errorf("remove: %v", err)
+	}
+	unwritable := Hierarchy{unified: "/proc/1"}.Group("x")
+	if err := unwritable.Create(Limits{}); err == nil {
+		t.Error("a group was made where none can be")
+	}
+}
+
 func FuzzParseCPUs(f *testing.F) {
 	for _, seed := range []string{"0", "0-3,8", "3,1-2", "8-1", "0-8192", "", "1,,2", "-1", "1-"} {
 		f.Add(seed)

@@ -3,8 +3,9 @@
 // Package cgroup finds the control groups of this host (version 1 or 2), and reads, kills and
 // removes the group of one task.
 //
-// It decides the location of a group from the kernel's mount table. It never creates a group and
-// never sets a limit: the OCI runtime does both, from the specification of the task.
+// It decides the location of a group from the kernel's mount table. For tasks it never creates a group and
+// never sets a limit: the OCI runtime does both, from the specification of the task. Create is for programs of the
+// daemon itself.
 package cgroup
 
 import (

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,13 @@ type Preparation struct {
 	Env    []string `json:"-"` // of the child, as KEY=VALUE
 	// Credentials is a file of the user with S3 credentials, whose path the user may not be able to follow; "": none.
 	Credentials string `json:"-"`
+	Group       Group  `json:"-"` // of the child; nil: that of this process
+}
+
+// Group limits what a child uses.
+type Group interface {
+	Add(pid int) error // before the child has read its order
+	Remove() error     // after the child has ended
 }
 
 // outcome is the answer of a child.
@@ -59,7 +67,7 @@ func PrepareIn(ctx context.Context, program string, as *syscall.Credential, core
 	var answer bytes.Buffer
 	cmd := exec.Command("/proc/self/fd/3", ChildCommand)
 	cmd.ExtraFiles = []*os.File{file}
-	cmd.Stdin, cmd.Stdout, cmd.Dir = bytes.NewReader(order), &answer, "/"
+	cmd.Stdout, cmd.Dir = &answer, "/"
 	cmd.Env = append(slices.Clip(p.Env), "GOMAXPROCS="+strconv.Itoa(max(cores, 1)))
 	if p.Credentials != "" {
 		secret, err := os.Open(p.Credentials)
@@ -71,13 +79,10 @@ func PrepareIn(ctx context.Context, program string, as *syscall.Credential, core
 		cmd.Env = append(cmd.Env, CredentialsVariable+"=/proc/self/fd/4")
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: as}
-	if err := cmd.Start(); err != nil {
+	ended, err := start(cmd, p.Group, order)
+	if err != nil {
 		return fmt.Errorf("verification of a checkpoint: %w", err)
 	}
-	// Its memory grows with the manifest, which a user wrote: it is killed before the daemons and the jobs.
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("900"), 0) // it may have ended
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
@@ -98,6 +103,36 @@ func PrepareIn(ctx context.Context, program string, as *syscall.Credential, core
 		return errors.New(o.Error)
 	}
 	return nil
+}
+
+// start starts a child in a group and sends it its order. The child waits for the order, so that all that it uses counts
+// for the group. How it ends is sent when nothing of the group is left.
+func start(cmd *exec.Cmd, group Group, order []byte) (<-chan error, error) {
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	// Its memory grows with the manifest, which a user wrote: it is killed before the daemons and the jobs.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("900"), 0) // it may have ended
+	if group != nil {
+		err = group.Add(cmd.Process.Pid)
+	}
+	if err == nil {
+		_, _ = input.Write(order) // if it has ended, its exit says more
+	}
+	_ = input.Close()
+	ended := make(chan error, 1)
+	go func() {
+		failed := cmd.Wait()
+		if group != nil {
+			_ = group.Remove() // the next start of the daemon removes it
+		}
+		ended <- cmp.Or(err, failed)
+	}()
+	return ended, nil
 }
 
 // userErrors are errors of creating a directory that are the user's: another host has them, too.
