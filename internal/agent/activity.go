@@ -84,10 +84,43 @@ func (q *inactivity) addLoads(uuids []string, loads map[string]gpu.Load) {
 // errNoProcesses is returned for a runtime that cannot list processes.
 var errNoProcesses = errors.New("the runtime lists no processes")
 
-// watchActivity checks the activity of the running tasks until ctx ends.
+// errProbeHangs is returned for a task whose last check has not returned.
+var errProbeHangs = errors.New("the file system of its output does not respond")
+
+// probes are checks of tasks that may block on a file system that does not respond: at most one of each task at a time.
+// Nothing waits for them, also when the daemon ends.
+type probes map[*task]chan struct{}
+
+// start begins a check of a task; false if its last one has not returned.
+func (p probes) start(t *task, check func()) bool {
+	if p[t] != nil {
+		return false
+	}
+	done := make(chan struct{})
+	p[t] = done
+	go func() {
+		defer close(done)
+		check()
+	}()
+	return true
+}
+
+// collect forgets the checks that have returned.
+func (p probes) collect() {
+	for t, done := range p {
+		select {
+		case <-done:
+			delete(p, t)
+		default:
+		}
+	}
+}
+
+// watchActivity checks the activity of the running tasks until ctx ends. A task whose check hangs counts as active.
 func (a *Agent) watchActivity(ctx context.Context) {
 	timer := time.NewTimer(minActivityMeters * a.cfg.Meter)
 	defer timer.Stop()
+	sampling := probes{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -107,10 +140,17 @@ func (a *Agent) watchActivity(ctx context.Context) {
 		if a.ask(ctx, collect) != nil {
 			return
 		}
+		sampling.collect()
 		for _, t := range running {
-			sample, err := a.sampleActivity(ctx, t.ID)
-			at := time.Now()
-			a.post(func() { a.checkActivity(t, sample, err, at) })
+			sample := func() {
+				sample, err := a.sampleActivity(ctx, t.ID)
+				at := time.Now()
+				a.post(func() { a.checkActivity(t, sample, err, at) })
+			}
+			if !sampling.start(t, sample) {
+				at := time.Now()
+				a.post(func() { a.checkActivity(t, activitySample{}, errProbeHangs, at) })
+			}
 		}
 		timer.Reset(pause)
 	}
@@ -125,7 +165,7 @@ func (a *Agent) activityPause(t *task) time.Duration {
 	return max(warn/activityChecks, minActivityMeters*a.cfg.Meter)
 }
 
-// sampleActivity measures a task. The file system of its output may not respond: then no task is inactive. O(processes).
+// sampleActivity measures a task. It blocks while the file system of its output does not respond. O(processes).
 func (a *Agent) sampleActivity(ctx context.Context, id reconcile.ID) (activitySample, error) {
 	stats, err := a.runtime.Stats(ctx, taskID(id))
 	if err != nil {

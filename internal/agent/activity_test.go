@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"syscall"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/gpu"
+	tasks "github.com/greylag/greylag/internal/runtime"
 )
 
 // TestActivity checks what counts as activity of a task with one GPU within a minute.
@@ -81,4 +83,51 @@ func TestInactiveTask(t *testing.T) {
 		t.Errorf("the task wrote %q", got)
 	}
 	level(1)
+}
+
+// hungLister is a runtime without activity that hangs when it is asked for the processes of job 5.
+type hungLister struct {
+	tasks.Runtime
+	end chan struct{}
+}
+
+// Stats implements tasks.Runtime.
+func (*hungLister) Stats(context.Context, tasks.TaskID) (tasks.Stats, error) {
+	return tasks.Stats{}, nil
+}
+
+// Processes implements tasks.ProcessLister.
+func (h *hungLister) Processes(id tasks.TaskID) ([]int, error) {
+	if id.Job == 5 {
+		<-h.end
+	}
+	return nil, nil
+}
+
+// TestActivityOnAHungFileSystem has the check of one task hang: others are checked, it counts as active, and the daemon
+// ends.
+func TestActivityOnAHungFileSystem(t *testing.T) {
+	t.Parallel()
+	rt := &hungLister{end: make(chan struct{})}
+	n := newNode(t, "process", func(n *node) {
+		n.cfg.Meter = 20 * time.Millisecond
+		open := n.open
+		n.open = func() (tasks.Runtime, func() error, error) {
+			inner, end, err := open()
+			rt.Runtime = inner
+			return rt, end, err
+		}
+	})
+	t.Cleanup(func() { close(rt.end) })
+	for _, job := range []int{5, 6} {
+		n.want(at(job, 1), "#!/bin/sh\nexec sleep 600\n", func(w *greylagv1.WantedTask) {
+			w.WorkDir, w.InactiveWarning, w.OutputWarn = n.home, durationpb.New(300*time.Millisecond), 1<<20
+		})
+	}
+	n.until("the task on the other file system is inactive", func() bool { return n.last(at(6, 1)).GetInactive() == 1 })
+	if r := n.last(at(5, 1)); r.GetPhase() != greylagv1.TaskPhase_TASK_PHASE_STARTED || r.GetInactive() != 0 {
+		t.Errorf("the task whose check hangs: %v, want no warning", r)
+	}
+	n.stop()
+	n.start()
 }

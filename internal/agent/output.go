@@ -25,7 +25,7 @@ const maxOutputDoublings = 32
 func (a *Agent) watchOutput(ctx context.Context) {
 	ticker := time.NewTicker(a.cfg.Meter)
 	defer ticker.Stop()
-	busy := map[*task]chan struct{}{} // checks that have not returned
+	checking := probes{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -43,24 +43,12 @@ func (a *Agent) watchOutput(ctx context.Context) {
 		if a.ask(ctx, collect) != nil {
 			return
 		}
-		for t, done := range busy {
-			select {
-			case <-done:
-				delete(busy, t)
-			default:
-			}
-		}
+		checking.collect()
 		for t, w := range limited {
-			if busy[t] != nil {
-				continue
-			}
-			done := make(chan struct{})
-			busy[t] = done
-			go func() { // not a worker: nothing waits for a file system that does not respond
-				defer close(done)
+			checking.start(t, func() {
 				path, size := a.largestOutput(t.ID, w)
 				a.post(func() { a.checkOutput(t, path, size) })
-			}()
+			})
 		}
 	}
 }
