@@ -59,7 +59,8 @@ func Run(m *Model, policy *cluster.Policy, seed uint64, every int) (*Result, err
 	if err != nil {
 		return nil, fmt.Errorf("seed %d: %w", seed, err)
 	}
-	return &x.r, nil
+	result := x.r // a pointer into x would keep all of it in memory
+	return &result, nil
 }
 
 // newSimulation returns a simulation at its first instant.
