@@ -299,6 +299,11 @@ func (p *Pass) elasticWake() cluster.Instant {
 		if from := growsFrom(p.Snap.Policy, j.job); from > p.Snap.Now {
 			at = min(at, from)
 		}
+		for i := range j.job.Avoided {
+			if until := j.job.Avoided[i].Until; until > p.Snap.Now {
+				at = min(at, until)
+			}
+		}
 	}
 	return at
 }

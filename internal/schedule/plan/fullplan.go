@@ -20,7 +20,7 @@ type fullPlan struct {
 }
 
 // mustPlanAll reports whether all jobs have to be planned again: this is the first pass; nodes, policy,
-// prices or rights changed; others were preempted for a job; or the replan interval has passed, and the
+// prices or rights changed; other nodes fail often; others were preempted for a job; or the replan interval has passed, and the
 // starts without a promise are not in the present order of priorities; or a job on several hosts may be
 // able to start earlier.
 func (p *Pass) mustPlanAll() bool {
@@ -38,7 +38,7 @@ func (p *Pass) mustPlanAll() bool {
 	if rules.Depth != cluster.Unlimited || !sameFabric(last.Switches, snap.Switches) || !maps.Equal(p.res.Prices, pricesOf(snap)) {
 		return true
 	}
-	if !slices.EqualFunc(snap.Nodes, last.Nodes, sameNode) {
+	if !slices.EqualFunc(snap.Nodes, last.Nodes, sameNode) || p.otherNodesFail() {
 		return true
 	}
 	if p.bookings.soft+p.bookings.wide == 0 || rules.Replan <= 0 || snap.Now.Sub(p.sequence.checked) < rules.Replan {
@@ -56,6 +56,20 @@ const wideReplan = 10
 func (p *Pass) mayMoveWide(interval time.Duration) bool {
 	q := &p.sequence
 	return p.bookings.wide > 0 && p.Snap.Now.Sub(q.planned) >= wideReplan*interval && q.freed != p.bookings.Profile.Freed()
+}
+
+// otherNodesFail reports whether other nodes fail often than when all jobs were planned, and a job avoids such nodes.
+// O(classes + nodes).
+func (p *Pass) otherNodesFail() bool {
+	if slices.Equal(p.Snap.Nodes, p.last.Nodes) {
+		return false
+	}
+	for _, c := range p.classes.byKey {
+		if c.Spec.Request.AvoidsFailing() {
+			return !slices.Equal(p.res.Failing, cluster.OftenFailing(p.Snap.Nodes, p.Snap.Now))
+		}
+	}
+	return false
 }
 
 // sameFabric reports whether two snapshots have the same fabric: the state replaces it as a whole.
@@ -160,6 +174,9 @@ func (p *Pass) planAll() {
 		for _, e := range jobs {
 			moved = e.Promised && p.moveForward(e) || moved
 		}
+	}
+	for _, e := range jobs {
+		p.leaveAvoided(e)
 	}
 	p.planRest()
 	if len(jobs) > 0 {
@@ -267,6 +284,21 @@ func (p *Pass) moveForward(e *Entry) bool {
 		p.move(e, start, choice)
 	}
 	return ok
+}
+
+// leaveAvoided moves a promised start on nodes that its job avoids now to other nodes at the same time, if there are some.
+func (p *Pass) leaveAvoided(e *Entry) {
+	avoided := func(s backfill.HostShare) bool { return slices.Contains(e.Class.Avoids, p.res.Hosts[s.Host].Name) }
+	if len(e.Class.Avoids) == 0 || !slices.ContainsFunc(e.Shares, avoided) {
+		return
+	}
+	w := e.Class.want(e.Choice)
+	p.bookings.Profile.Hide(w, e.At, e.Shares)
+	start, choice, ok := p.bookings.Find(e.Class, e.At, e.At+1)
+	p.bookings.Profile.Show(w, e.At, e.Shares)
+	if ok && choice%2 == e.Choice%2 && !slices.ContainsFunc(start.Shares, avoided) {
+		p.move(e, start, choice)
+	}
 }
 
 // move moves a planned start.

@@ -106,7 +106,7 @@ func (r *Resources) at(snap *cluster.Snapshot) *Resources {
 		return nil
 	}
 	c := *r
-	c.Ranking = order.NewRanking(snap)
+	c.Ranking, c.Failing = order.NewRanking(snap), cluster.OftenFailing(snap.Nodes, snap.Now)
 	return &c
 }
 
