@@ -26,17 +26,18 @@ type Cluster interface {
 
 // GPUTypes is the set of GPU types in a cluster.
 type GPUTypes struct {
-	names map[string]bool
-	empty bool // no nodes: any type may be added later
+	names  map[string]bool
+	priced map[string]bool // the names under which they are charged
+	empty  bool            // no nodes: any type may be added later
 }
 
 // GPUTypesOf collects the GPU types of all nodes. O(GPUs).
 func GPUTypesOf(c Cluster) GPUTypes {
-	types := GPUTypes{names: map[string]bool{}, empty: true}
+	types := GPUTypes{names: map[string]bool{}, priced: map[string]bool{}, empty: true}
 	for n := range c.Nodes() {
 		types.empty = false
 		for i := range n.GPUs {
-			types.names[n.GPUs[i].Type] = true
+			types.names[n.GPUs[i].Type], types.priced[n.GPUs[i].PricedType()] = true, true
 		}
 	}
 	return types
@@ -263,11 +264,12 @@ func (p *policyChecker) checkPrices() {
 		return
 	}
 	var without []string
-	for _, name := range slices.Sorted(maps.Keys(p.types.names)) {
+	for _, name := range slices.Sorted(maps.Keys(p.types.priced)) {
 		if _, err := p.Credits().Price(name, p.Now()); errors.Is(err, accounting.ErrNoPrice) {
-			without = append(without, name)
+			without = append(without, cluster.TypeOfPriced(name))
 		}
 	}
+	without = slices.Compact(without)
 	if len(without) > 0 {
 		p.warn("credits.enabled", "no price is set for GPUs of type %s: jobs on them are refused (gctl credit price)", strings.Join(without, ", "))
 	}

@@ -417,9 +417,7 @@ func (s *creditService) QuoteJobs(ctx context.Context, p *greylagv1.QuoteJobsReq
 	if q.Claim != nil {
 		out.Account, out.User = accounts.PayerOf(q.Claim.Chain[0])
 		out.Floating = q.Claim.Floating
-		for _, r := range q.Claim.Rates {
-			out.Rates = append(out.Rates, &greylagv1.Price{GpuType: r.GPUType, Price: int64(r.Price)})
-		}
+		out.Rates = wire.Rates(q.Claim.Rates)
 	}
 	if q.Refused != nil {
 		out.Refusal, out.Hint = q.Refused.Message+inAll(&q, subs), q.Refused.Hint

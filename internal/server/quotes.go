@@ -61,10 +61,10 @@ func warnMaxPrice(v *state.View, now cluster.Instant, subs []command.Submission)
 		prices, low := map[string]accounting.Credits{}, false
 		for n := range v.Nodes() {
 			for g := range n.GPUs {
-				kind := n.GPUs[g].Type
-				if r.AcceptsGPU(kind) {
-					prices[kind], _ = v.Credits().Price(kind, now) // without a price it costs nothing
-					low = low || prices[kind] <= accounting.Credits(r.MaxPrice)
+				if kind := n.GPUs[g].Type; r.AcceptsGPU(kind) {
+					price, _ := v.Credits().Price(n.GPUs[g].PricedType(), now) // without a price it costs nothing
+					prices[kind] = price
+					low = low || price <= accounting.Credits(r.MaxPrice)
 				}
 			}
 		}

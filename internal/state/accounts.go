@@ -68,7 +68,7 @@ func (s *State) beginCharge(j *cluster.Job) {
 	qos, _ := s.policy.QOSNamed(j.Spec.QOS)
 	s.accounts.Begin(s.now, j.ID, &cluster.Charge{
 		AssociationKey: s.accounts.Tree().Resolve(j.Spec.Association()), QOS: j.Spec.QOS,
-		Rate: s.policy.Scheduling.FairShare.Bill(j.TRES, qos.UsageExtra), Amounts: j.TRES,
+		Rate: s.policy.Scheduling.FairShare.Bill(j.TRES, s.instances(j), qos.UsageExtra), Amounts: j.TRES,
 	})
 }
 

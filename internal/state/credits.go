@@ -104,12 +104,12 @@ func (s *State) renewLien(p *cluster.PlannedStart) string {
 		s.credits.Withdraw(s.now, old)
 		s.fund(&j)
 		s.put(old, &j)
-		return "the job's lien does not cover GPUs of type " + g.Type
+		return "the job's lien does not cover GPUs of type " + cluster.TypeOfPriced(g.Type)
 	}
 	return ""
 }
 
-// granted returns the GPUs that a job was given, or keeps others from, by type.
+// granted returns the GPUs that a job was given, or keeps others from, by the names under which they are charged.
 func (x *nodeTables) granted(j *cluster.Job) (all []accounting.GPUs) {
 	for _, a := range j.Alloc.Nodes {
 		n, known := x.nodes.Get(a.Node)
@@ -118,7 +118,7 @@ func (x *nodeTables) granted(j *cluster.Job) (all []accounting.GPUs) {
 		}
 		for i := range n.GPUs {
 			if slices.Contains(a.GPUs, int32(i)) || j.Spec.Request.Exclusive && n.GPUs[i].Fault == "" {
-				all = withGPU(all, n.GPUs[i].Type)
+				all = withGPU(all, n.GPUs[i].PricedType())
 			}
 		}
 	}
@@ -147,6 +147,22 @@ func (s *State) unconfirmed(old, j *cluster.Job, lost bool) (gpus int64) {
 	}
 	sum(&silent, 1)
 	return gpus
+}
+
+// instances counts the MIG instances among the GPUs that a job was given, by the names under which they are charged.
+func (x *nodeTables) instances(j *cluster.Job) (all []cluster.Amount) {
+	if !slices.ContainsFunc(j.TRES, func(a cluster.Amount) bool {
+		name, typed := cluster.GPUTypeOf(a.Resource)
+		return typed && cluster.IsMIGProfile(name)
+	}) {
+		return nil
+	}
+	for _, g := range x.granted(j) {
+		if g.Type != cluster.TypeOfPriced(g.Type) {
+			all = append(all, cluster.Amount{Resource: g.Type, Count: g.Count})
+		}
+	}
+	return all
 }
 
 // withGPU adds a GPU of a type.

@@ -126,6 +126,12 @@ func node(w scriptLine) cluster.Node {
 		}
 		n.GPUs = append(n.GPUs, g)
 	}
+	for _, name := range w.list("instances") { // such as 1g.10gb@h100:8
+		profile, parent, share := cluster.CutPricedType(name)
+		n.GPUs = append(n.GPUs, cluster.GPU{
+			Index: int32(len(n.GPUs)), Type: profile, Memory: cluster.MIGMemory(profile), ParentType: parent, Share: int32(share),
+		})
+	}
 	return n
 }
 

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -172,6 +173,19 @@ func Price(p accounting.PriceFrom) *greylagv1.Price {
 	return &greylagv1.Price{GpuType: p.GPUType, Price: int64(p.Price), From: Timestamp(p.From)}
 }
 
+// Rates writes the prices of a quote, of MIG instances by profile: the highest, if their parents differ.
+func Rates(rates []accounting.Rate) (out []*greylagv1.Price) {
+	for _, r := range rates {
+		kind := cluster.TypeOfPriced(r.GPUType)
+		i := slices.IndexFunc(out, func(p *greylagv1.Price) bool { return p.GpuType == kind })
+		if i < 0 {
+			i, out = len(out), append(out, &greylagv1.Price{GpuType: kind})
+		}
+		out[i].Price = max(out[i].Price, int64(r.Price))
+	}
+	return out
+}
+
 // JournalEntry writes an entry; amount is its effect on the reported balance.
 func JournalEntry(e *accounting.Entry, amount accounting.Credits) *greylagv1.JournalEntry {
 	p := &greylagv1.JournalEntry{
@@ -183,7 +197,7 @@ func JournalEntry(e *accounting.Entry, amount accounting.Credits) *greylagv1.Jou
 	if b := e.Bill; b != nil && b.Kind == accounting.Counted && b.Final && b.Left == 0 {
 		for _, x := range b.Lines() {
 			p.Bill = append(p.Bill, &greylagv1.BilledGPUs{
-				GpuType: x.Type, Gpus: x.Count, Price: int64(x.Price), Since: Timestamp(x.Since), GpuMs: x.Millis, Cost: int64(x.Cost),
+				GpuType: cluster.TypeOfPriced(x.Type), Gpus: x.Count, Price: int64(x.Price), Since: Timestamp(x.Since), GpuMs: x.Millis, Cost: int64(x.Cost),
 			})
 		}
 	}

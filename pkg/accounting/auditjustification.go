@@ -2,6 +2,7 @@ package accounting
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -119,7 +120,7 @@ func (a *Audit) inScope(e *Entry, g *Grant) string {
 		what    string
 		allowed []string
 		used    []string
-	}{{"partition", s.Partitions, x.Partitions}, {"GPU type", s.GPUTypes, append(typesOf(x.Rates), x.On...)}, {"QOS", s.QOS, []string{x.QOS}}} {
+	}{{"partition", s.Partitions, x.Partitions}, {"GPU type", s.GPUTypes, namesOf(append(typesOf(x.Rates), x.On...))}, {"QOS", s.QOS, []string{x.QOS}}} {
 		for _, one := range list.used {
 			if !within(list.allowed, one) {
 				return fmt.Sprintf("bucket %d does not pay for %s %s", id, list.what, one)
@@ -142,6 +143,14 @@ func typesOf(rates []Rate) (types []string) {
 		types = append(types, r.GPUType)
 	}
 	return types
+}
+
+// namesOf returns the types that scopes name for GPUs.
+func namesOf(priced []string) []string {
+	for i := range priced {
+		priced[i] = cluster.TypeOfPriced(priced[i])
+	}
+	return priced
 }
 
 // billed recomputes a bill: segments no longer than possible, at the quoted prices, come to what
@@ -214,13 +223,21 @@ func (x *BillSegment) possible(end cluster.Instant) string {
 	return ""
 }
 
-// quoted returns the price of a GPU of a type under a quote: at most that of the requested type.
+// quoted returns the price of a GPU of a type under a quote: at most that of the requested type. A MIG
+// instance that was not quoted costs its share of a parent that was.
 func quoted(rates []Rate, gpuType string) Credits {
-	price := rates[0].Price
+	_, parent, share := cluster.CutPricedType(gpuType)
+	exact, part := Credits(math.MaxInt64), Credits(math.MaxInt64)
 	for _, r := range rates {
 		if r.GPUType == gpuType {
-			price = min(price, r.Price)
+			exact = min(exact, r.Price)
+		}
+		if parent != "" && r.GPUType == parent {
+			part = min(part, ofInstance(r.Price, share))
 		}
 	}
-	return price
+	if exact != math.MaxInt64 {
+		part = exact
+	}
+	return min(rates[0].Price, part)
 }

@@ -311,13 +311,13 @@ func (s *BucketScope) covers(n *Lien) bool {
 		}
 	}
 	for _, r := range n.Rates {
-		if !within(s.GPUTypes, r.GPUType) {
+		if !s.includes(r.GPUType) {
 			return false
 		}
 	}
 	for i := range n.Segments {
 		for _, x := range n.Segments[i].Shares() {
-			if !within(s.GPUTypes, x.Type) {
+			if !s.includes(x.Type) {
 				return false
 			}
 		}
@@ -328,11 +328,16 @@ func (s *BucketScope) covers(n *Lien) bool {
 // PaysFor reports whether all that a lien holds may be spent for GPUs of a type.
 func (l *Ledger) PaysFor(n *Lien, gpuType string) bool {
 	for _, p := range n.Parts {
-		if b, found := l.buckets.Get(p.Bucket); found && p.Held > 0 && !within(b.Scope.GPUTypes, gpuType) {
+		if b, found := l.buckets.Get(p.Bucket); found && p.Held > 0 && !b.Scope.includes(gpuType) {
 			return false
 		}
 	}
 	return true
+}
+
+// includes reports whether the scope includes GPUs that are charged under a name.
+func (s *BucketScope) includes(priced string) bool {
+	return len(s.GPUTypes) == 0 || within(s.GPUTypes, cluster.TypeOfPriced(priced))
 }
 
 func within(allowed []string, what string) bool {

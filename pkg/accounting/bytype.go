@@ -1,10 +1,14 @@
 package accounting
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
 
 // TypeAmount is the part of an amount for GPUs of one type.
 type TypeAmount struct {
-	GPUType string
+	GPUType string // of a MIG instance its profile
 	Amount  Credits
 }
 
@@ -30,7 +34,7 @@ func (e *Entry) ByType() []TypeAmount {
 			was := at
 			at += x.Cost
 			part := floor(to, at, whole) - floor(to, was, whole) - (floor(from, at, whole) - floor(from, was, whole))
-			all = withPart(all, x.Type, part)
+			all = withPart(all, cluster.TypeOfPriced(x.Type), part)
 		}
 	}
 	to := due - e.Bill.Left

@@ -60,7 +60,7 @@ func (l *Ledger) followTo(n *Lien, until cluster.Instant) {
 
 // changes returns when prices of types started to apply, after an instant and until another.
 func (l *Ledger) changes(since, until cluster.Instant, types ...string) (at []cluster.Instant) {
-	for _, gpuType := range types {
+	for _, gpuType := range pricedBy(types) {
 		for k := range l.prices.From(priceKey{gpuType, -until}) {
 			if k.gpuType != gpuType || -k.before <= since {
 				break

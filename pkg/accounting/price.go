@@ -55,15 +55,50 @@ func (l *Ledger) SetPrice(s Stamp, r Rate, from cluster.Instant) (Receipt, error
 	})
 }
 
-// Price returns the price of a GPU-hour of a type at an instant. O(log n).
+// Price returns the price of a GPU-hour of a type at an instant. A MIG instance, under the name that
+// [cluster.GPU.PricedType] returns, costs what its profile does, or else its share of its parent's price, rounded
+// down. O(log n).
 func (l *Ledger) Price(gpuType string, at cluster.Instant) (Credits, error) {
+	profile, parent, share := cluster.CutPricedType(gpuType)
+	if p, found := l.ownPrice(profile, at); found {
+		return p, nil
+	}
+	if parent == "" {
+		return 0, fmt.Errorf("%w for GPU type %s", ErrNoPrice, gpuType)
+	}
+	p, found := l.ownPrice(parent, at)
+	if !found {
+		return 0, fmt.Errorf("%w for GPU type %s, nor for %s, which it is a part of", ErrNoPrice, profile, parent)
+	}
+	return ofInstance(p, share), nil
+}
+
+// ownPrice returns the price that was set for a type.
+func (l *Ledger) ownPrice(gpuType string, at cluster.Instant) (Credits, bool) {
 	for k, p := range l.prices.From(priceKey{gpuType, -at}) {
 		if k.gpuType != gpuType {
 			break
 		}
-		return p, nil
+		return p, true
 	}
-	return 0, fmt.Errorf("%w for GPU type %s", ErrNoPrice, gpuType)
+	return 0, false
+}
+
+// ofInstance returns the price of a MIG instance with a share in a GPU of a price, rounded down.
+func ofInstance(price Credits, share int64) Credits {
+	return Credits(cluster.OfMIGShare(int64(price), share))
+}
+
+// pricedBy returns the types whose prices determine that of a GPU.
+func pricedBy(gpuTypes []string) []string {
+	var all []string
+	for _, t := range gpuTypes {
+		profile, parent, _ := cluster.CutPricedType(t)
+		if all = append(all, profile); parent != "" {
+			all = append(all, parent)
+		}
+	}
+	return all
 }
 
 // QuoteRequest is the part of a job's request that determines its price.

@@ -116,8 +116,31 @@ func TestBill(t *testing.T) {
 		{[]BillingWeight{{"gpu", 1000}}, -100, 0},
 	} {
 		f := FairSharePolicy{Billing: c.billing}
-		if got := f.Bill(amounts, c.extra); got != c.want {
+		if got := f.Bill(amounts, nil, c.extra); got != c.want {
 			t.Errorf("%v %d%%: %d, want %d", c.billing, c.extra, got, c.want)
+		}
+	}
+}
+
+// TestBillInstances: an instance counts its share of its parent, unless its profile has a weight of its own.
+func TestBillInstances(t *testing.T) {
+	amounts := []Amount{{"gpu", 10}, {"gpu:1g.10gb", 8}, {"gpu:3g.40gb", 1}, {"gpu:h100", 1}}
+	instances := []Amount{{"1g.10gb@a100:8", 1}, {"1g.10gb@h100:8", 7}, {"3g.40gb@h100:28", 1}}
+	for _, c := range []struct {
+		billing []BillingWeight
+		want    int64
+	}{
+		{nil, 0},
+		{[]BillingWeight{{"gpu", 1000}}, 1000 + 1000 + 500 + 142},                             // 142.86
+		{[]BillingWeight{{"gpu", 1000}, {"gpu:h100", 3000}}, 3000 + 3000 + 1500 + 142},        // of two parents
+		{[]BillingWeight{{"gpu", 1000}, {"h100", 3000}, {"1g.10gb", 50}}, 3000 + 8*50 + 1500}, // its own, without gpu:
+		{[]BillingWeight{{"gpu", 1000}, {"gpu:1g.10gb", 0}, {"gpu:3g.40gb", 7}}, 1000 + 7},    // nothing
+		{[]BillingWeight{{"gpu", 1}, {"h100", 1}, {"a100", 1}}, 1 + (7*8+8+28)/56},            // rounded down once
+		{[]BillingWeight{{"gpu", MaxBilling}}, MaxBilling + MaxBilling*(7*8+8+28)/56},         // the most
+	} {
+		f := FairSharePolicy{Billing: c.billing}
+		if got := f.Bill(amounts, instances, 0); got != c.want {
+			t.Errorf("%v: %d, want %d", c.billing, got, c.want)
 		}
 	}
 }

@@ -194,3 +194,51 @@ func MIGShare(profile string, memory, whole Bytes) int32 {
 	}
 	return int32(min(max(8*compute, 7*slices, 1), MIGShares))
 }
+
+// PricedType returns the name under which a GPU is charged: its type, and of a MIG instance also the type of
+// its parent and its share in it, such as 1g.10gb@h100:8.
+func (g *GPU) PricedType() string {
+	if g.ParentType == "" || g.Share <= 0 || g.Share > MIGShares || !IsMIGProfile(g.Type) {
+		return g.Type
+	}
+	return fmt.Sprintf("%s@%s:%d", g.Type, g.ParentType, g.Share)
+}
+
+// CutPricedType returns the type of a GPU, and of a MIG instance the type of its parent and its share in it,
+// in 1/[MIGShares]. The parent is "" for other GPUs. O(length).
+func CutPricedType(name string) (gpuType, parent string, share int64) {
+	gpuType, rest, found := strings.Cut(name, "@")
+	at := strings.LastIndexByte(rest, ':')
+	if !found || at < 1 || !IsMIGProfile(gpuType) {
+		return name, "", 0
+	}
+	share, err := strconv.ParseInt(rest[at+1:], 10, 64)
+	if err != nil || share < 1 || share > MIGShares {
+		return name, "", 0
+	}
+	return gpuType, rest[:at], share
+}
+
+// TypeOfPriced returns the type of a GPU by the name under which it is charged.
+func TypeOfPriced(name string) string {
+	gpuType, _, _ := CutPricedType(name)
+	return gpuType
+}
+
+// OfMIGShare returns the part of an amount that an instance counts for: amount × share / [MIGShares], rounded
+// down. Neither may be negative. The product does not overflow. O(1).
+func OfMIGShare(amount, share int64) int64 {
+	return amount/MIGShares*share + amount%MIGShares*share/MIGShares
+}
+
+// PriceByType returns the price of a GPU by the name under which it is charged, from the prices of types: a MIG
+// instance without a price of its own costs its share of its parent. It returns 0 without a price.
+func PriceByType(prices func(gpuType string) (int64, bool), name string) int64 {
+	gpuType, parent, share := CutPricedType(name)
+	price, found := prices(gpuType)
+	if !found && parent != "" {
+		price, _ = prices(parent)
+		price = OfMIGShare(price, share)
+	}
+	return price
+}

@@ -3,6 +3,8 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/big"
 	"strings"
 	"testing"
 )
@@ -84,6 +86,44 @@ func TestMIGShare(t *testing.T) {
 	for name, want := range map[string]bool{"1g.10gb": true, "7g.141gb": true, "1g.10gb+me": true, "1g": false, "h100": false, "1g.gb": false, "gpu": false, "1g.10gbx": false} {
 		if IsMIGProfile(name) != want {
 			t.Error(name)
+		}
+	}
+}
+
+// TestPricedType: an instance is charged as a share of its parent, by a name that both can be read from.
+func TestPricedType(t *testing.T) {
+	for _, c := range []struct {
+		gpu  GPU
+		want string
+	}{
+		{GPU{Type: "h100"}, "h100"},
+		{GPU{Type: "1g.10gb"}, "1g.10gb"}, // its parent is unknown
+		{GPU{Type: "1g.10gb", ParentType: "h100", Share: 8}, "1g.10gb@h100:8"},
+		{GPU{Type: "1g.10gb+me.all", ParentType: "a:b@c", Share: MIGShares}, "1g.10gb+me.all@a:b@c:56"},
+		{GPU{Type: "1g.10gb", ParentType: "h100", Share: MIGShares + 1}, "1g.10gb"},
+	} {
+		name := c.gpu.PricedType()
+		profile, parent, share := CutPricedType(name)
+		if name != c.want || profile != c.gpu.Type || parent != "" && (parent != c.gpu.ParentType || share != int64(c.gpu.Share)) {
+			t.Errorf("%+v: %s, read as %s of %s, %d", c.gpu, name, profile, parent, share)
+		}
+	}
+	for _, name := range []string{"", "@", "h100@x:8", "1g.10gb@", "1g.10gb@:8", "1g.10gb@h100", "1g.10gb@h100:0", "1g.10gb@h100:57", "1g.10gb@h100:-8"} {
+		if gpuType, parent, share := CutPricedType(name); gpuType != name || parent != "" || share != 0 {
+			t.Errorf("%q is read as %s of %s, %d", name, gpuType, parent, share)
+		}
+	}
+}
+
+// TestOfMIGShare: the part of an amount is exact, and rounded down.
+func TestOfMIGShare(t *testing.T) {
+	for _, amount := range []int64{0, 1, 55, 56, 57, 2_000_000, math.MaxInt64} {
+		for share := int64(1); share <= MIGShares; share++ {
+			want := new(big.Int).Mul(big.NewInt(amount), big.NewInt(share))
+			want.Div(want, big.NewInt(MIGShares))
+			if got := OfMIGShare(amount, share); got != want.Int64() {
+				t.Errorf("%d/56 of %d: %d, want %s", share, amount, got, want)
+			}
 		}
 	}
 }

@@ -14,7 +14,7 @@ const (
 	Excluded                                // the request excludes the node
 	MissingFeature                          // Name is the condition on features
 	OutsideRegions                          // Name is the node's region
-	TooExpensive                            // Name is the type of GPU
+	TooExpensive                            // Name is the name under which the GPU is charged
 	TooFewCPUs                              // Want is the number needed
 	TooLittleMemory                         // Want is the number of bytes needed
 	TooFewGres                              // Name is the generic resource: Have of Want
@@ -38,8 +38,9 @@ type NodeFilter struct {
 	GPUs int32
 	// WithFaulty counts faulty GPUs too: they may be repaired.
 	WithFaulty bool
-	// Price returns what an hour of a GPU of a type costs, in micro-credits; nil for no prices.
-	Price func(gpuType string) int64
+	// Price returns what an hour of a GPU costs by the name under which it is charged, in micro-credits; nil for
+	// no prices.
+	Price func(priced string) int64
 
 	request          *Request
 	listed, excluded NodeNames
@@ -85,7 +86,7 @@ func (f *NodeFilter) Attributes(n *Node) iter.Seq[Mismatch] {
 		}
 		for i := range n.GPUs {
 			if f.tooExpensive(&n.GPUs[i]) {
-				yield(Mismatch{Kind: TooExpensive, Name: n.GPUs[i].Type})
+				yield(Mismatch{Kind: TooExpensive, Name: n.GPUs[i].PricedType()})
 				return
 			}
 		}
@@ -155,7 +156,7 @@ func (f *NodeFilter) GPU(g *GPU) (Mismatch, bool) {
 	case !f.accepts(g.Type):
 		return Mismatch{Kind: TooFewGPUs, Name: g.Type}, true
 	case f.tooExpensive(g):
-		return Mismatch{Kind: TooExpensive, Name: g.Type}, true
+		return Mismatch{Kind: TooExpensive, Name: g.PricedType()}, true
 	case g.Memory < f.request.GPUMemory:
 		return Mismatch{Kind: SmallGPUs, Have: int64(g.Memory), Want: int64(f.request.GPUMemory)}, true
 	}
@@ -168,5 +169,5 @@ func (f *NodeFilter) accepts(gpuType string) bool {
 
 // tooExpensive reports whether the GPU costs more than the job accepts.
 func (f *NodeFilter) tooExpensive(g *GPU) bool {
-	return f.request.MaxPrice > 0 && f.Price != nil && f.accepts(g.Type) && f.Price(g.Type) > f.request.MaxPrice
+	return f.request.MaxPrice > 0 && f.Price != nil && f.accepts(g.Type) && f.Price(g.PricedType()) > f.request.MaxPrice
 }

@@ -160,15 +160,43 @@ func (a *Allocation) Amounts(r *Request, typeOf func(node string, gpu int32) str
 	return out
 }
 
+// typeWeight returns the weight of a GPU type, which may be written with or without gpu:.
+func typeWeight(weights map[string]int64, gpuType string) (w int64, known bool) {
+	if w, known = weights[gpuPrefix+gpuType]; !known {
+		w, known = weights[gpuType]
+	}
+	return w, known
+}
+
+// billInstances returns the billing rate of the MIG instances whose profile has no weight of its own, and their
+// number.
+func billInstances(weights map[string]int64, instances []Amount) (bill, count int64) {
+	for _, a := range instances {
+		profile, parent, share := CutPricedType(a.Resource)
+		if _, own := typeWeight(weights, profile); own || parent == "" {
+			continue
+		}
+		w, known := typeWeight(weights, parent)
+		if !known {
+			w = weights[ResourceGPU]
+		}
+		bill += a.Count * share * w
+		count += a.Count
+	}
+	return bill / MIGShares, count
+}
+
 // Bill returns the billing rate of these amounts, in thousandths a second: by the policy's weights,
 // where "gpu" is for GPU types without a weight of their own and "mem" for a GiB, changed by the
-// QOS's extra percentage; never below 0.
-func (f *FairSharePolicy) Bill(amounts []Amount, extra int32) int64 {
+// QOS's extra percentage; never below 0. instances counts the MIG instances among the amounts, by the names under
+// which they are charged: one whose profile has no weight of its own counts its share of its parent's weight. The
+// sum of all shares is rounded down.
+func (f *FairSharePolicy) Bill(amounts, instances []Amount, extra int32) int64 {
 	weights := make(map[string]int64, len(f.Billing))
 	for _, w := range f.Billing {
 		weights[w.Resource] = w.Milli
 	}
-	var bill, typed int64
+	bill, typed := billInstances(weights, instances)
 	var gpus int64
 	for _, a := range amounts {
 		w, known := weights[a.Resource]
@@ -178,11 +206,7 @@ func (f *FairSharePolicy) Bill(amounts []Amount, extra int32) int64 {
 		case a.Resource == ResourceMem:
 			bill += a.Count * w / 1024
 		case strings.HasPrefix(a.Resource, gpuPrefix):
-			own, bare := weights[strings.TrimPrefix(a.Resource, gpuPrefix)]
-			if bare && !known {
-				w, known = own, true
-			}
-			if known {
+			if w, known = typeWeight(weights, strings.TrimPrefix(a.Resource, gpuPrefix)); known {
 				bill += a.Count * w
 				typed += a.Count
 			}

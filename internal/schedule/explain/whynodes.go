@@ -308,7 +308,7 @@ func (s *nodeSurvey) describe(m cluster.Mismatch, where string) string {
 		}
 		return fmt.Sprintf("in region %s, not in --region", m.Name)
 	case cluster.TooExpensive:
-		return fmt.Sprintf("more expensive than --max-price: %s costs %s credits an hour", m.Name, accounting.Credits(s.prices[m.Name]))
+		return fmt.Sprintf("more expensive than --max-price: %s costs %s credits an hour", cluster.TypeOfPriced(m.Name), accounting.Credits(plan.PriceOf(s.prices, m.Name)))
 	case cluster.DegradedNode:
 		return "degraded: no jobs of several nodes"
 	case cluster.TooFewCPUs:

@@ -24,7 +24,8 @@ type Priorities struct {
 	weights    *cluster.Weights
 	qos        map[string]int64 // factors
 	partitions map[string]int64 // factors of partitions
-	gpus       int64            // of the cluster; -1 before the first use
+	gpus       int64            // of the cluster, in 1/MIGShares; -1 before the first use
+	instances  map[string]int64 // the largest share of the instances of each MIG profile
 	cpus       int64
 	fairness   *fairness       // nil before the first use
 	counted    cluster.Instant // when fairness was computed
@@ -140,17 +141,43 @@ func (p *Priorities) share(job *cluster.Job) int64 {
 }
 
 // size returns the part of the cluster that a job requests: of its GPUs, or of its CPUs when the job
-// requests no GPU.
+// requests no GPU. A MIG instance counts its share of a GPU.
 func (p *Priorities) size(job *cluster.Job) int64 {
 	if p.gpus < 0 {
-		p.gpus = 0
-		for _, n := range p.snap.Nodes {
-			p.gpus += int64(len(n.GPUs))
-			p.cpus += int64(n.CPUs)
+		p.countCluster()
+	}
+	r := &job.Spec.Request
+	gpus := r.Requested(cluster.ResourceGPU)
+	if gpus <= 0 {
+		return portion(r.Requested(cluster.ResourceCPU), p.cpus)
+	}
+	each := int64(0)
+	for _, t := range r.GPUTypes {
+		share, instance := p.instances[t]
+		if !instance {
+			share = cluster.MIGShares
+		}
+		each = max(each, share)
+	}
+	if each == 0 { // any whole GPU
+		each = cluster.MIGShares
+	}
+	return portion(gpus*each, p.gpus)
+}
+
+// countCluster counts the CPUs and GPUs of the snapshot. O(GPUs).
+func (p *Priorities) countCluster() {
+	p.gpus, p.instances = 0, map[string]int64{}
+	for _, n := range p.snap.Nodes {
+		p.cpus += int64(n.CPUs)
+		for i := range n.GPUs {
+			_, parent, share := cluster.CutPricedType(n.GPUs[i].PricedType())
+			if parent == "" {
+				share = cluster.MIGShares
+			} else {
+				p.instances[n.GPUs[i].Type] = max(p.instances[n.GPUs[i].Type], share)
+			}
+			p.gpus += share
 		}
 	}
-	if gpus := job.Spec.Request.Requested(cluster.ResourceGPU); gpus > 0 {
-		return portion(gpus, p.gpus)
-	}
-	return portion(job.Spec.Request.Requested(cluster.ResourceCPU), p.cpus)
 }

@@ -5,8 +5,16 @@ import "github.com/greylag/greylag/pkg/cluster"
 // Filter returns the filter of a request's nodes at the prices of the snapshot.
 func (r *Resources) Filter(q *cluster.Request) *cluster.NodeFilter {
 	f := cluster.NewNodeFilter(q)
-	f.Price = func(gpuType string) int64 { return r.Prices[gpuType] }
+	f.Price = func(name string) int64 { return PriceOf(r.Prices, name) }
 	return f
+}
+
+// PriceOf returns what an hour of a GPU costs by the name under which it is charged, from the prices of types.
+func PriceOf(prices map[string]int64, name string) int64 {
+	return cluster.PriceByType(func(gpuType string) (int64, bool) {
+		price, found := prices[gpuType]
+		return price, found
+	}, name)
 }
 
 // pricesOf returns what an hour of a GPU costs at the snapshot's instant, by type.

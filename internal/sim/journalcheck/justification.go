@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // What entries state as their justification, and the checks of it.
@@ -180,7 +182,10 @@ func (b *Book) mayPay(e *Entry, of *Bill) error {
 }
 
 func beyond(allowed, used []string) bool {
-	return len(allowed) > 0 && slices.ContainsFunc(used, func(x string) bool { return !slices.Contains(allowed, x) })
+	return len(allowed) > 0 && slices.ContainsFunc(used, func(x string) bool {
+		profile, _, _ := strings.Cut(x, "@") // a MIG instance: 1g.10gb@h100:8
+		return !slices.Contains(allowed, profile)
+	})
 }
 
 // recount requires a charge of interval × price, and a refund of metered time to leave no less than
@@ -244,10 +249,25 @@ func (b *Bill) goesOn(now []stretch) error {
 	return nil
 }
 
+// quotedFor returns the price of a GPU under a quote. A MIG instance that was not quoted costs its share, in 1/56,
+// of a parent that was.
 func quotedFor(rates []rate, gpuType string) (price int64) {
+	quoted := false
 	for i, r := range rates {
+		quoted = quoted || r.gpuType == gpuType
 		if i == 0 || r.gpuType == gpuType && r.price < price {
 			price = r.price
+		}
+	}
+	_, of, instance := strings.Cut(gpuType, "@")
+	if quoted || !instance {
+		return price
+	}
+	parent, n, _ := strings.Cut(of, ":")
+	share, _ := strconv.ParseInt(n, 10, 64)
+	for _, r := range rates {
+		if r.gpuType == parent {
+			price = min(price, r.price/56*share+r.price%56*share/56)
 		}
 	}
 	return price

@@ -14,6 +14,7 @@ import (
 type Index struct {
 	names        map[string]*NodeSet
 	types        map[string][]string // GPU types of each partition's nodes, sorted
+	priced       map[string][]string // the names under which they are charged, sorted
 	reservations []Reservation
 	// Models is what each partition's nodes have, for limits.
 	Models map[string][]cluster.NodeModel
@@ -44,9 +45,10 @@ type shape struct {
 	sample   *cluster.Node
 }
 
-// typeCount is GPUs of one type and memory.
+// typeCount is GPUs of one type, memory and price.
 type typeCount struct {
 	typ    string
+	priced string // the name under which they are charged
 	memory cluster.Bytes
 	count  int32
 }
@@ -99,10 +101,11 @@ func NewIndex(p *cluster.Policy, nodes iter.Seq2[string, *cluster.Node]) *Index 
 			}
 		}
 	}
-	r.types = make(map[string][]string, len(r.names))
+	r.types, r.priced = make(map[string][]string, len(r.names)), make(map[string][]string, len(r.names))
 	r.Models = make(map[string][]cluster.NodeModel, len(r.names))
 	for name, set := range r.names {
-		r.types[name], r.Models[name] = set.gpuTypes(), set.models()
+		r.types[name], r.Models[name] = set.gpuTypes(func(g typeCount) string { return g.typ }), set.models()
+		r.priced[name] = set.gpuTypes(func(g typeCount) string { return g.priced })
 	}
 	return r
 }
@@ -112,6 +115,9 @@ func (r *Index) Partition(name string) *NodeSet { return r.names[name] }
 
 // GPUTypes returns the GPU types of a partition's nodes, sorted.
 func (r *Index) GPUTypes(partition string) []string { return r.types[partition] }
+
+// PricedTypes returns the names under which the GPUs of a partition's nodes are charged, sorted.
+func (r *Index) PricedTypes(partition string) []string { return r.priced[partition] }
 
 // MostGPUs returns the GPUs of the largest node of a partition.
 func (r *Index) MostGPUs(partition string) (most int32) {
@@ -143,11 +149,11 @@ func Relevant(old, n *cluster.Node) bool {
 	return !shapeOf(old).same(shapeOf(n)) || !sameLinks(old.GPUs, n.GPUs)
 }
 
-// gpuTypes returns the GPU types of the nodes, sorted.
-func (r *NodeSet) gpuTypes() (types []string) {
+// gpuTypes returns the names of the nodes' GPUs, sorted and unique.
+func (r *NodeSet) gpuTypes(name func(typeCount) string) (types []string) {
 	for i := range r.shapes {
 		for _, g := range r.shapes[i].gpus {
-			types = append(types, g.typ)
+			types = append(types, name(g))
 		}
 	}
 	slices.Sort(types)
@@ -175,10 +181,11 @@ func (r *NodeSet) models() (models []cluster.NodeModel) {
 func shapeOf(n *cluster.Node) shape {
 	s := shape{nodes: 1, cpus: n.CPUs, memory: n.Memory, features: slices.Clone(n.Features), gres: n.Gres, sample: n}
 	slices.Sort(s.features)
-	for _, g := range n.GPUs {
-		kind := typeCount{typ: g.Type, memory: g.Memory}
+	for i := range n.GPUs {
+		g := &n.GPUs[i]
+		kind := typeCount{typ: g.Type, priced: g.PricedType(), memory: g.Memory}
 		at, found := slices.BinarySearchFunc(s.gpus, kind, func(t, o typeCount) int {
-			return cmp.Or(cmp.Compare(t.typ, o.typ), cmp.Compare(t.memory, o.memory))
+			return cmp.Or(cmp.Compare(t.typ, o.typ), cmp.Compare(t.priced, o.priced), cmp.Compare(t.memory, o.memory))
 		})
 		if !found {
 			s.gpus = slices.Insert(s.gpus, at, kind)

@@ -40,6 +40,8 @@ func (x *Credits) orderOf(e *Env, spec *cluster.JobSpec, partitions []string) (a
 		if types = x.byPrice(e, partitions); len(types) == 0 {
 			return accounting.QuoteRequest{}, command.Refuse(command.Conflict, "no node of the partition has GPUs yet, so their price is unknown", "request a type with --gpus TYPE:N, or retry later")
 		}
+	} else {
+		types = x.withParents(e, types, partitions)
 	}
 	return accounting.QuoteRequest{Accepts: types, GPUs: int64(e.mostGPUs(spec, partitions)), Millis: limit.Milliseconds()}, nil
 }
@@ -67,6 +69,35 @@ func (x *Credits) byPrice(e *Env, partitions []string) []string {
 		types = append(types, e.Partitions.GPUTypes(name)...)
 	}
 	types = slices.DeleteFunc(types, cluster.IsMIGProfile)
+	return x.sortByPrice(e, types)
+}
+
+// withParents replaces the MIG profiles among requested types by the names under which the instances of partitions
+// are charged, the most expensive first. A profile without instances remains. O(types × types of the partitions).
+func (x *Credits) withParents(e *Env, types, partitions []string) []string {
+	if !slices.ContainsFunc(types, cluster.IsMIGProfile) {
+		return types
+	}
+	var all []string
+	for _, t := range types {
+		var instances []string
+		for _, name := range partitions {
+			for _, priced := range e.Partitions.PricedTypes(name) {
+				if cluster.IsMIGProfile(t) && cluster.TypeOfPriced(priced) == t {
+					instances = append(instances, priced)
+				}
+			}
+		}
+		if len(instances) == 0 {
+			instances = []string{t}
+		}
+		all = append(all, x.sortByPrice(e, instances)...)
+	}
+	return all
+}
+
+// sortByPrice returns names under which GPUs are charged by price, the most expensive first, each one once.
+func (x *Credits) sortByPrice(e *Env, types []string) []string {
 	slices.Sort(types)
 	types = slices.Compact(types)
 	price := func(t string) accounting.Credits {
