@@ -115,13 +115,14 @@ func (g *Segment) sum(gpuMS int64) (sum Credits) {
 	return sum
 }
 
-// Latest returns the end of the metered time, at most for the given duration: how long it was, and
-// what was charged for it at the prices of its time. O(segments).
-func (n *Lien) Latest(most time.Duration) (lasted time.Duration, cost Credits) {
+// Latest returns the end of the metered time since an instant, at most for the given duration: how long
+// it was, and what was charged for it at the prices of its time. O(segments).
+func (n *Lien) Latest(since cluster.Instant, most time.Duration) (lasted time.Duration, cost Credits) {
 	for i := len(n.Segments) - 1; i >= 0 && lasted < most; i-- {
 		g := &n.Segments[i]
 		all := g.Base + g.Count
-		part := min(all, millis(g.GPUs, (most-lasted).Milliseconds()))
+		before := min(all, Millis(g.GPUs, max(0, since.Sub(g.Since))))
+		part := min(all-before, millis(g.GPUs, (most-lasted).Milliseconds()))
 		lasted += time.Duration(part/g.GPUs) * time.Millisecond
 		cost += g.sum(all) - g.sum(all-part)
 	}

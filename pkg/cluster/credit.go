@@ -18,8 +18,8 @@ type CreditPolicy struct {
 	// Floating charges each segment of a run at the current price, not at the price quoted at
 	// submission.
 	Floating bool
-	// FaultRefund is the largest share of the work destroyed by a cluster fault or a preemption
-	// that is refunded.
+	// FaultRefund is the largest part of the work destroyed by a cluster fault or a preemption, since
+	// the last checkpoint, that is refunded.
 	FaultRefund time.Duration
 }
 

@@ -46,6 +46,7 @@ type provisional struct {
 	is       int64 // its amount so far
 	returned int64 // of that, refunded for good
 	spared   int64 // GPU-milliseconds that are refunded of the whole
+	saved    int64 // GPU-milliseconds until its last checkpoint: not refunded
 }
 
 func newAudit(x *faultSim) *audit {
@@ -288,14 +289,15 @@ func (a *audit) bill(h *history, old, j *cluster.Job, said said) error {
 	if outcome == cluster.NodeFailed || outcome == cluster.Preempted && !mine {
 		spared = gpus * a.refund.Milliseconds()
 	}
-	destroyed := func(millis int64) int64 { // what the last spared milliseconds were charged
-		return b.Due(millis) - b.Due(max(0, millis-spared))
+	saved := gpus * old.Saved().Sub(old.Started).Milliseconds()
+	destroyed := func(millis int64) int64 { // what the last spared milliseconds since its last checkpoint were charged
+		return b.Due(millis) - b.Due(max(min(saved, millis), millis-spared))
 	}
 	if back := a.returned[of]; back != min(destroyed(is), b.Charged()+back) {
 		return violation("attempt %v, %s after %s: refunded %d, destroyed %d of the charge", of, outcome, ran, back, destroyed(is))
 	}
 	if lien.State == accounting.Provisional {
-		a.open[of] = provisional{all, is, a.returned[of], spared}
+		a.open[of] = provisional{all, is, a.returned[of], spared, saved}
 	}
 	return nil
 }
@@ -385,7 +387,7 @@ func (a *audit) end(f *state.Finished) error {
 func (a *audit) finalBill(of journalcheck.Attempt, p provisional, fault func(string, ...any)) {
 	b := a.book.Bills[of]
 	is := b.Millis()
-	more := max(0, min(is-p.is, p.spared-p.is))
+	more := max(0, min(is-max(p.is, p.saved), p.spared-max(0, p.is-p.saved)))
 	forgive := p.returned + b.Due(is) - b.Due(is-more)
 	if is > p.millis || b.GivenBack-a.adminRefunds[of] > forgive {
 		fault("attempt %v was charged for %d GPU-milliseconds of %d in the end, and refunded %d of %d", of, is, p.millis, b.GivenBack, forgive)

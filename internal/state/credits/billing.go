@@ -55,7 +55,8 @@ func (x *Credits) ResizeBilling(e *Env, j *cluster.Job, on []accounting.GPUs, un
 // Bill charges an attempt whose nodes are all clean for its interval in the log, at the quoted
 // price, releases the rest of its lien, and returns the charge. The time between its end and the
 // log entry of that end is not charged. Time that lost nodes cannot confirm is not charged either,
-// unless they return within a day. Work that a fault of the cluster destroyed is refunded.
+// unless they return within a day. Work that a fault of the cluster destroyed is refunded: what the
+// attempt did since its last checkpoint.
 func (x *Credits) Bill(e *Env, j *cluster.Job) accounting.Credits {
 	n, held := x.OpenLien(j.ID, j.Attempt)
 	if !held {
@@ -82,7 +83,7 @@ func (x *Credits) Bill(e *Env, j *cluster.Job) accounting.Credits {
 	}
 	left := x.refundFault(e, j, n.ID)
 	if bill.Provisional {
-		x.bills.Set(n.ID, &ProvisionalBill{lost, ran, left, j.Granted, j.Detail})
+		x.bills.Set(n.ID, &ProvisionalBill{lost, ran, left, j.Saved(), j.Granted, j.Detail})
 	}
 	settled, _ := x.ledger.Lien(n.ID)
 	return settled.Paid() // including hourly charges
@@ -161,23 +162,23 @@ func nodesCounted(j *cluster.Job) (longest time.Duration) {
 	return longest
 }
 
-// refundFault refunds the last part of an attempt that a fault or a preemption destroyed. It
-// returns the time that a later charge would also refund.
+// refundFault refunds the last part of an attempt that a fault or a preemption destroyed, since its
+// last checkpoint. It returns the time that a later charge would also refund.
 func (x *Credits) refundFault(e *Env, j *cluster.Job, id accounting.LienID) (left time.Duration) {
 	if !isRefundable(j) {
 		return 0
 	}
 	most := e.Policy.Credits.FaultRefund
 	n, _ := x.ledger.Lien(id)
-	lasted, _ := n.Latest(most)
-	x.refundLast(e.Now, &n, most, j.Detail)
+	lasted, _ := n.Latest(j.Saved(), most)
+	x.refundLast(e.Now, &n, j.Saved(), most, j.Detail)
 	return most - lasted
 }
 
-// refundLast refunds the charge for the last part of a bill, except what was refunded before. The note of the entry
-// is the cause.
-func (x *Credits) refundLast(now cluster.Instant, n *accounting.Lien, part time.Duration, cause string) {
-	_, cost := n.Latest(part)
+// refundLast refunds the charge for the last part of a bill since an instant, except what was refunded before. The note
+// of the entry is the cause.
+func (x *Credits) refundLast(now cluster.Instant, n *accounting.Lien, since cluster.Instant, part time.Duration, cause string) {
+	_, cost := n.Latest(since, part)
 	amount := min(cost, n.Paid())
 	if amount <= 0 {
 		return

@@ -28,17 +28,19 @@ const (
 // that they had reported. For a day they may return and prove more. Like every value of a table it
 // is replaced, never changed.
 type ProvisionalBill struct {
-	Nodes   []string      // that were lost and have not returned
-	Ran     time.Duration // how long it had its GPUs by the log, or by the lost node that had it shortest
-	Forgive time.Duration // the time that a later charge also refunds, since a fault destroyed the work
-	Granted uint64        // cluster.Job.Granted of the attempt
-	Cause   string        // why the attempt ended
+	Nodes   []string        // that were lost and have not returned
+	Ran     time.Duration   // how long it had its GPUs by the log, or by the lost node that had it shortest
+	Forgive time.Duration   // the time that a later charge also refunds, since a fault destroyed the work
+	Saved   cluster.Instant // until when its work is saved: only later work is refunded
+	Granted uint64          // cluster.Job.Granted of the attempt
+	Cause   string          // why the attempt ended
 }
 
 func billFields(c *codec.Coder, x *ProvisionalBill) {
 	codec.List(c, &x.Nodes, codec.String)
 	codec.Int(c, &x.Ran)
 	codec.Int(c, &x.Forgive)
+	codec.Int(c, &x.Saved)
 	codec.Uint(c, &x.Granted)
 	codec.String(c, &x.Cause)
 }
@@ -124,9 +126,9 @@ func (x *Credits) amend(now cluster.Instant, id accounting.LienID, u *Provisiona
 	}
 	x.bills.Delete(id)
 	if is, _ := x.ledger.Lien(id); u.Forgive > 0 {
-		before, _ := n.Latest(math.MaxInt64)
-		after, _ := is.Latest(math.MaxInt64)
-		x.refundLast(now, &is, min(u.Forgive, after-before), u.Cause)
+		before, _ := n.Latest(u.Saved, math.MaxInt64)
+		after, _ := is.Latest(u.Saved, math.MaxInt64)
+		x.refundLast(now, &is, u.Saved, min(u.Forgive, after-before), u.Cause)
 	}
 }
 
