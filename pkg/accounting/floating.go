@@ -80,14 +80,16 @@ func typesIn(shares []Priced) (types []string) {
 }
 
 // stretches divides the GPU-milliseconds of a segment among the prices of their time, to the
-// nearest millisecond at each price change.
+// nearest millisecond at each price change. None at all are at the first of these prices, like the
+// first one that is counted later.
 func (g *Segment) stretches(gpuMS int64) iter.Seq[BillSegment] {
 	return func(yield func(BillSegment) bool) {
 		since, done := g.Since, int64(0)
 		for _, p := range g.Past {
-			until := min(gpuMS, millis(g.GPUs, p.Until.Sub(g.Since).Round(time.Millisecond).Milliseconds()))
-			if x := until - done; x > 0 {
-				if !yield(BillSegment{since, x, p.Shares}) {
+			most := millis(g.GPUs, p.Until.Sub(g.Since).Round(time.Millisecond).Milliseconds())
+			until := min(gpuMS, most)
+			if x := until - done; x > 0 || gpuMS == 0 && most > 0 {
+				if !yield(BillSegment{since, x, p.Shares}) || gpuMS == 0 {
 					return
 				}
 				done = until
