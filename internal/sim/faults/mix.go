@@ -27,6 +27,7 @@ type Mix struct {
 	Fail      float64       // part of the attempts that fail by themselves
 	Cancel    float64       // part of the jobs that their users cancel, hold or change
 	Preempt   float64       // part of the jobs in a QOS that may preempt the others
+	Elastic   float64       // part of the jobs of whole nodes that are elastic
 	Lost      float64       // part of the nodes' reports that are lost
 	Duplicate float64       // part of the reports and requests that are delivered again later
 }
@@ -53,6 +54,7 @@ var keys = []key{
 	{name: "fail", part: func(m *Mix) *float64 { return &m.Fail }},
 	{name: "cancel", part: func(m *Mix) *float64 { return &m.Cancel }},
 	{name: "preempt", part: func(m *Mix) *float64 { return &m.Preempt }},
+	{name: "elastic", part: func(m *Mix) *float64 { return &m.Elastic }},
 	{name: "lost-report", part: func(m *Mix) *float64 { return &m.Lost }},
 	{name: "duplicate", part: func(m *Mix) *float64 { return &m.Duplicate }},
 }

@@ -257,6 +257,9 @@ func (a *audit) bill(h *history, old, j *cluster.Job, said said) error {
 		last := j.Attempts[n-1]
 		outcome, ran, mine = last.Outcome, last.Ended.Sub(last.Started), old.Requester == j.Spec.Owner.User
 	}
+	if old.Members != nil {
+		return a.billElastic(of, old, ran)
+	}
 	gpus := int64(0)
 	for i := range old.Alloc.Nodes {
 		gpus += int64(len(old.Alloc.Nodes[i].GPUs))
@@ -298,6 +301,22 @@ func (a *audit) bill(h *history, old, j *cluster.Job, said said) error {
 	}
 	if lien.State == accounting.Provisional {
 		a.open[of] = provisional{all, is, a.returned[of], spared, saved}
+	}
+	return nil
+}
+
+// billElastic bounds the charge of an ended attempt of an elastic job: it had at most its maximum of nodes.
+func (a *audit) billElastic(of journalcheck.Attempt, old *cluster.Job, ran time.Duration) error {
+	r := &old.Spec.Request
+	all := int64(r.MaxNodes) * int64(r.GPUsPerNode) * ran.Milliseconds()
+	is := a.book.Bills[of].Millis()
+	delete(a.metered, of)
+	if is > all {
+		return violation("attempt %v of an elastic job had at most %d nodes for %s and was charged for %d GPU-milliseconds", of, r.MaxNodes, ran, is)
+	}
+	lien, _ := a.x.State.Peek().Credits().Lien(accounting.LienID{Job: old.ID, Attempt: old.Attempt})
+	if lien.State == accounting.Provisional {
+		a.open[of] = provisional{all, is, a.returned[of], all}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/sim/faults"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -155,14 +156,15 @@ func (x *faultSim) meter() error {
 		for i := range j.Alloc.Nodes {
 			h := x.hosts[j.Alloc.Nodes[i].Node]
 			gpus += int64(len(j.Alloc.Nodes[i].GPUs))
-			all = all && h != nil && h.reachable && h.tasks[attemptID{j.ID, j.Attempt}] != nil
+			all = all && h != nil && h.reachable && h.tasks[idOf(j, i)] != nil
 		}
 		if !all || gpus == 0 {
 			continue
 		}
-		ran := x.leader.counted(attemptID{j.ID, j.Attempt}, j.Started, x.State.Peek().Now())
+		segment, since := x.segmentOf(j)
+		ran := x.leader.counted(attemptID{j.ID, j.Attempt, uint64(segment)}, since, x.State.Peek().Now())
 		c.Samples = append(c.Samples, command.JobSample{
-			Job: j.ID, Attempt: j.Attempt, Epoch: x.leader.term, Number: x.leader.round, GPUms: gpus * ran.Milliseconds(),
+			Job: j.ID, Attempt: j.Attempt, Epoch: x.leader.term, Number: x.leader.round, GPUms: gpus * ran.Milliseconds(), Segment: segment,
 		})
 	}
 	x.in(meterInterval, x.meter)
@@ -177,4 +179,14 @@ func (x *faultSim) meter() error {
 		x.in(3*meterInterval/2, func() error { return x.Must(c) })
 	}
 	return nil
+}
+
+// segmentOf returns the number and the begin of the present segment of a job's bill: another one begins with each
+// change of the nodes of an elastic job.
+func (x *faultSim) segmentOf(j *cluster.Job) (uint32, cluster.Instant) {
+	n, known := x.State.Peek().Credits().Lien(accounting.LienID{Job: j.ID, Attempt: j.Attempt})
+	if last := len(n.Segments) - 1; known && last > 0 {
+		return uint32(last), n.Segments[last].Since
+	}
+	return 0, j.Started
 }

@@ -242,7 +242,7 @@ func (x *faultSim) processInstant() error {
 // runPasses makes passes until the scheduler has nothing left to do; none if no job is pending.
 func (x *faultSim) runPasses() error {
 	for range sim.MaxPasses {
-		if x.State.Peek().Counts().ByState[cluster.Pending] == 0 {
+		if x.State.Peek().Counts().ByState[cluster.Pending] == 0 && x.Faults.Elastic == 0 {
 			x.Wake = cluster.Never
 			return nil
 		}

@@ -86,6 +86,24 @@ func TestTrials(t *testing.T) {
 	}
 }
 
+// TestElasticTrials: elastic jobs among others grow and shrink, and lose nodes, while every command is checked. In seed
+// 145 a floating price changes before the first sample of a segment.
+func TestElasticTrials(t *testing.T) {
+	kinds := map[string]int{}
+	for _, seed := range []uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 145} {
+		_, x := small(t, seed, mixOf(t, badWeek+",elastic=0.8"), seed%2 > 0)
+		if err := x.run(); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for k, n := range x.summary.Faults {
+			kinds[k] += n
+		}
+	}
+	if kinds["nodes_joined_jobs"] < 10 || kinds["nodes_left_jobs"] < 10 {
+		t.Errorf("too few changes of nodes: %v", kinds)
+	}
+}
+
 // TestLateEnds: nodes that are cut off for minutes report ends late; the time that they counted is
 // charged.
 func TestLateEnds(t *testing.T) {
@@ -185,7 +203,7 @@ func TestTrialsOnce(t *testing.T) {
 			for _, qos := range []string{"", x.preemptor()} {
 				spec := *x.Jobs[i].Spec
 				spec.QOS = cmp.Or(qos, spec.QOS)
-				x.specs[specKey{x.Jobs[i].Spec, qos}] = &spec
+				x.specs[specKey{of: x.Jobs[i].Spec, qos: qos}] = &spec
 			}
 		}
 		var look func() error
@@ -301,7 +319,7 @@ var sabotage = map[string]func(x *faultSim) bool{
 		for id := range x.ResultOf {
 			for _, name := range x.names {
 				for a := range cluster.Attempt(20) {
-					x.begun[attemptOn{attemptID{id, a}, name}] = true
+					x.begun[attemptOn{attemptID{job: id, attempt: a}, name}] = true
 				}
 			}
 		}

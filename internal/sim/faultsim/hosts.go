@@ -13,10 +13,29 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// attemptID identifies an attempt, attemptOn its task on one node.
+// attemptID identifies an attempt, or a membership of a node in one; attemptOn its task on one node.
 type attemptID struct {
 	job     cluster.JobID
 	attempt cluster.Attempt
+	granted uint64 // of a node of an elastic job: the log index of its grant; else 0
+}
+
+// idOf identifies the task of a rank.
+func idOf(j *cluster.Job, rank int) attemptID {
+	id := attemptID{job: j.ID, attempt: j.Attempt}
+	if j.Members != nil {
+		id.granted = j.GrantOf(rank)
+	}
+	return id
+}
+
+// wantedBy reports whether a job has the task on a node.
+func (id attemptID) wantedBy(j *cluster.Job, node string) bool {
+	if j.Attempt != id.attempt || !j.State.HasAllocation() {
+		return false
+	}
+	rank := slices.IndexFunc(j.Alloc.Nodes, func(a cluster.NodeAllocation) bool { return a.Node == node })
+	return rank >= 0 && idOf(j, rank) == id
 }
 
 type attemptOn struct {
@@ -48,7 +67,7 @@ type hostTask struct {
 // order returns the tasks of a machine in a fixed order.
 func (h *host) order() []attemptID {
 	return slices.SortedFunc(maps.Keys(h.tasks), func(a, b attemptID) int {
-		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.attempt, b.attempt))
+		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.granted, b.granted))
 	})
 }
 
@@ -66,18 +85,18 @@ func (x *faultSim) sync(h *host) error {
 	}
 	wanted := map[attemptID]bool{}
 	for j, rank := range x.State.View().OnNode(h.node.Name) {
-		id := attemptID{j.ID, j.Attempt}
+		id := idOf(j, rank)
 		wanted[id] = true
 		t, there := h.tasks[id]
 		switch {
 		case !there && j.Tasks.At(rank).Phase != cluster.TaskWanted: // gone: the report will say so
-		case !there && j.State == cluster.Completing: // it never began
+		case !there && (j.State == cluster.Completing || stops(j, rank)): // it never began
 			h.tasks[id] = &hostTask{rank: rank, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskClean}}
 		case !there:
 			if err := x.launch(h, id, j, rank); err != nil {
 				return err
 			}
-		case j.State == cluster.Completing:
+		case j.State == cluster.Completing || stops(j, rank):
 			x.stop(h, id, t)
 		}
 	}
@@ -89,6 +108,9 @@ func (x *faultSim) sync(h *host) error {
 	h.seen = x.Index
 	return x.report(h)
 }
+
+// stops reports whether the task of a rank ends because its node leaves the job.
+func stops(j *cluster.Job, rank int) bool { return j.Members != nil && j.Members.List[rank].Stops }
 
 // launch begins a task and checks that no resource is allocated twice.
 func (x *faultSim) launch(h *host, id attemptID, j *cluster.Job, rank int) error {
@@ -169,7 +191,7 @@ func (x *faultSim) report(h *host) error {
 	r := &command.ReportTasks{Node: h.node.Name, Epoch: h.epoch, Seen: h.seen, GPUs: slices.Clone(h.node.GPUs)}
 	for _, id := range h.order() {
 		t := h.tasks[id]
-		said := command.TaskReport{Job: id.job, Attempt: id.attempt, Task: t.task}
+		said := command.TaskReport{Job: id.job, Attempt: id.attempt, Granted: id.granted, Task: t.task}
 		if t.task.Ended > 0 {
 			said.Ran = t.task.Ended.Sub(t.task.Started)
 		}
@@ -217,8 +239,7 @@ func (x *faultSim) deliver(h *host, r *command.ReportTasks) error {
 	view := x.State.View()
 	for id, t := range h.tasks {
 		j, known := view.Job(id.job)
-		wanted := known && j.Attempt == id.attempt && j.State.HasAllocation()
-		if t.task.Phase == cluster.TaskClean && !wanted {
+		if t.task.Phase == cluster.TaskClean && !(known && id.wantedBy(j, h.node.Name)) {
 			delete(h.tasks, id)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -16,8 +17,9 @@ import (
 
 // specKey is the fields in which the requests of a workload differ here.
 type specKey struct {
-	of  *cluster.JobSpec
-	qos string
+	of      *cluster.JobSpec
+	qos     string
+	elastic bool
 }
 
 // specOf returns a job's request: it may run again, has an account if jobs cost something, and some
@@ -27,10 +29,16 @@ func (x *faultSim) specOf(i int) *cluster.JobSpec {
 	if faults.Yes(x.streams.For(faults.Users, uint64(i), 1), x.Faults.Preempt) {
 		k.qos = x.preemptor()
 	}
+	if r := &k.of.Request; r.Nodes > 0 && r.GPUsPerNode > 0 {
+		k.elastic = faults.Yes(x.streams.For(faults.Users, uint64(i), 3), x.Faults.Elastic)
+	}
 	spec := x.specs[k]
 	if spec == nil {
 		s := *k.of
 		s.Requeue, s.QOS = true, cmp.Or(k.qos, s.QOS)
+		if k.elastic {
+			s.Request.MaxNodes, s.Elastic = s.Request.Nodes+2, cluster.Elastic{Step: 1}
+		}
 		if len(x.Prices) > 0 {
 			s.Account = cmp.Or(s.Account, noAccount)
 		}
@@ -215,6 +223,9 @@ func (x *faultSim) record(c command.Command, old, j *cluster.Job) {
 			}
 		}
 	}
+	if old != nil && old.Members != nil && j.Members != nil && old.Attempt == j.Attempt {
+		x.recordMembers(old, j)
+	}
 	switch {
 	case j.State == cluster.Configuring && (old == nil || old.State == cluster.Pending):
 		x.summary.Attempts++
@@ -227,6 +238,22 @@ func (x *faultSim) record(c command.Command, old, j *cluster.Job) {
 		delete(x.ResultOf, j.ID)
 		x.Done++
 		x.lastProgress = x.Now
+	}
+}
+
+// recordMembers counts changes of the nodes of an elastic job, and notifies those that have left it.
+func (x *faultSim) recordMembers(old, j *cluster.Job) {
+	for _, a := range old.Alloc.Nodes {
+		if slices.ContainsFunc(j.Alloc.Nodes, func(b cluster.NodeAllocation) bool { return a.Node == b.Node }) {
+			continue
+		}
+		x.count("nodes_left_jobs")
+		if h := x.hosts[a.Node]; h != nil {
+			x.in(oneWay, func() error { return x.sync(h) })
+		}
+	}
+	if len(j.Alloc.Nodes) > len(old.Alloc.Nodes) {
+		x.count("nodes_joined_jobs")
 	}
 }
 
