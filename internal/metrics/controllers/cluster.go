@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,7 +21,7 @@ type Cluster struct {
 	accounts bool               // whether accounts are reported
 	slurm    *slurm             // nil: not enabled
 
-	jobs, pending, oldest, planned, promises              *metrics.Family
+	jobs, pending, unfenced, oldest, planned, promises    *metrics.Family
 	submitted, started, finished, requeued                *metrics.Family
 	wait, run                                             *metrics.Family
 	made, kept, broken, preemptions                       *metrics.Family
@@ -38,6 +39,7 @@ func NewCluster(view func() *state.View, accounts bool) *Cluster {
 	c := &Cluster{view: view, accounts: accounts}
 	c.jobs = c.Gauge("greylag_jobs", "Jobs that have not ended.", "state", "partition")
 	c.pending = c.Gauge("greylag_jobs_pending", "Pending jobs by the reason why they are pending.", "reason", "partition")
+	c.unfenced = c.Gauge("greylag_jobs_unfenced", "Jobs whose next attempt waits for proof that lost nodes run none of their tasks.", "partition")
 	c.oldest = c.Gauge("greylag_jobs_pending_oldest_timestamp_seconds", "Since when the oldest pending job waits that waits only for resources, licences or jobs of higher priority.", "partition", "qos")
 	c.planned = c.Gauge("greylag_scheduler_planned_jobs", "Pending jobs with a planned start.")
 	c.promises = c.Gauge("greylag_promises", "Pending jobs with a promised start.")
@@ -108,6 +110,8 @@ type partition struct {
 	states  [cluster.Completing + 1]int
 	reasons map[cluster.Reason]int
 	held    int
+	// unfenced jobs wait for proof that lost nodes are off.
+	unfenced int
 }
 
 // jobSurvey is what one pass over the active jobs counts.
@@ -137,6 +141,9 @@ func survey(v *state.View) *jobSurvey {
 			s.running(j)
 		} else {
 			s.pending(j)
+		}
+		if len(j.Unfenced) > 0 {
+			s.of(cmp.Or(j.Partition, j.Spec.Partition)).unfenced++
 		}
 	}
 	return s
@@ -199,6 +206,7 @@ func (c *Cluster) putJobs(sink metrics.Sink, s *jobSurvey) {
 		for state := cluster.Pending; state <= cluster.Completing; state++ {
 			sink.Put(c.jobs, float64(p.states[state]), state.String(), name)
 		}
+		sink.Put(c.unfenced, float64(p.unfenced), name)
 		for reason, n := range p.reasons {
 			sink.Put(c.pending, float64(n), reason.String(), name)
 		}

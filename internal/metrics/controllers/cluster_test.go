@@ -225,6 +225,32 @@ func TestOldestReady(t *testing.T) {
 	}
 }
 
+// TestUnfenced: a job that lost its node counts until the node is proven to be off.
+func TestUnfenced(t *testing.T) {
+	w := newWorld(t, 1, 1, 1)
+	policy := *w.View().Policy()
+	policy.Fencing = true
+	w.do(&command.ApplyPolicy{Actor: root, Policy: policy})
+	owner := cluster.Identity{User: "user00", UID: 1000}
+	w.do(&command.SubmitJobs{Actor: command.Actor{Identity: owner}, Jobs: []command.Submission{{Spec: cluster.JobSpec{
+		Name: "j", Owner: owner, Account: "project00", WorkDir: "/", TimeLimit: time.Hour, Requeue: true, Request: cluster.Request{Nodes: 1, GPUsPerNode: 1},
+	}}}})
+	w.pass()
+	r, _ := w.registry()
+	count := func(want int) {
+		t.Helper()
+		if got := text(t, r, "greylag_jobs_unfenced"); got != fmt.Sprintf("greylag_jobs_unfenced{partition=\"part00\"} %d\n", want) {
+			t.Errorf("%s, want %d", got, want)
+		}
+	}
+	count(0)
+	n, _ := w.View().Node("gpu0000")
+	w.do(&command.SetLiveness{Nodes: []command.NodeLiveness{{Node: n.Name, Epoch: n.Epoch, Liveness: cluster.Dead}}})
+	count(1)
+	w.do(&command.UpdateNodes{Actor: root, Names: []string{n.Name}, Action: command.ConfirmFenced, Reason: "unplugged"})
+	count(0)
+}
+
 // TestLastPassAndBackup: neither failed passes nor failed backups count.
 func TestLastPassAndBackup(t *testing.T) {
 	r, p := newWorld(t, 1, 1, 1).registry()
