@@ -21,33 +21,58 @@ const maxWait = 5 * time.Minute
 func requestFor(c *plan.Pass, shot *cluster.Snapshot, job *cluster.Job, list []Candidate) (q PreemptRequest, again cluster.Instant, ok bool) {
 	now := c.Snap.Now
 	list = slices.DeleteFunc(slices.Clone(list), func(x Candidate) bool { return x.From > max(now, now.Add(maxWait-x.Grace)) })
-	at := lastGone(now, list)
-	if e := c.Entry(job.ID); len(list) == 0 || e != nil && e.At > 0 && e.At <= at {
+	last := lastGone(now, list)
+	if e := c.Entry(job.ID); len(list) == 0 || e != nil && e.At > 0 && e.At <= last {
 		return q, 0, false
 	}
 	t := plan.NewTrial(shot, job, c.Ahead(job), true)
-	class := t.ClassOf(job.Spec)
-	if len(class.Options) == 0 {
+	m := &preemptTrial{Trial: t, class: t.ClassOf(job.Spec), gone: map[cluster.JobID]bool{}}
+	if len(m.class.Options) == 0 {
 		return q, 0, false
 	}
-	m := &preemptTrial{Trial: t, class: class, at: at, gone: map[cluster.JobID]bool{}}
-	gone := m.choose(list)
-	if until := lastExempt(gone); until > now {
-		able := m.choose(slices.DeleteFunc(list, func(x Candidate) bool { return x.From > now }))
-		if len(able) == 0 || highestTier(gone) < highestTier(able) || sum(gone).Loss < sum(able).Loss {
+	for _, m.at = range instants(c, last) {
+		if m.at > last && m.enough(nil) { // extra nodes alone are enough
+			return q, 0, false
+		}
+		gone, until := m.chooseNow(list)
+		if until > now {
 			return q, until, false
 		}
-		gone = able
+		if len(gone) == 0 {
+			continue
+		}
+		m.enough(gone)
+		q = PreemptRequest{Job: job.ID, Victims: gone}
+		for _, s := range m.start.Shares {
+			q.Hosts = append(q.Hosts, cluster.NodeShare{Node: t.Resources().Hosts[s.Host].Name, GPUs: s.GPUs})
+		}
+		return q, 0, true
 	}
-	if len(gone) == 0 {
-		return q, 0, false
+	return q, 0, false
+}
+
+// instants returns from when on the job could start: first with the extra nodes of jobs that go on, which are reclaimed
+// instead of ending more jobs, and then before these could be free.
+func instants(c *plan.Pass, last cluster.Instant) []cluster.Instant {
+	if with := c.Reclaimed(); with > last {
+		return []cluster.Instant{with, last}
 	}
-	m.enough(gone)
-	q = PreemptRequest{Job: job.ID, Victims: gone}
-	for _, s := range m.start.Shares {
-		q.Hosts = append(q.Hosts, cluster.NodeShare{Node: t.Resources().Hosts[s.Host].Name, GPUs: s.GPUs})
+	return []cluster.Instant{last}
+}
+
+// chooseNow returns the candidates that have to end, without exempt ones. If less is lost when the job waits for the end
+// of an exemption, it returns that instant.
+func (m *preemptTrial) chooseNow(list []Candidate) (gone []Candidate, until cluster.Instant) {
+	now := m.Snap.Now
+	gone = m.choose(slices.Clone(list))
+	if until = lastExempt(gone); until <= now {
+		return gone, 0
 	}
-	return q, 0, true
+	able := m.choose(slices.DeleteFunc(slices.Clone(list), func(x Candidate) bool { return x.From > now }))
+	if len(able) == 0 || highestTier(gone) < highestTier(able) || sum(gone).Loss < sum(able).Loss {
+		return nil, until
+	}
+	return able, 0
 }
 
 // lastGone returns the instant from which on none of the candidates has its nodes, if all end now.
@@ -142,14 +167,19 @@ func (m *preemptTrial) problems(list []Candidate) []victims.Problem {
 	free, limit := make([]backfill.Amount, b.Profile.Hosts()), make([]backfill.Amount, b.Profile.Hosts())
 	able, rows := make([]victims.Victim, len(list)), map[int]*backfill.Row{}
 	for i := range list {
-		t := m.Running().Job(list[i].Job)
-		able[i] = victims.Victim{Cost: list[i].Cost, Hosts: t.Hosts, Amounts: t.Amounts}
-		for n, h := range t.Hosts {
-			if rows[h] == nil {
-				row := b.Profile.Row(h).Clone()
-				rows[h] = &row
+		able[i].Cost = list[i].Cost
+		for _, part := range m.Running().Job(list[i].Job).Parts() {
+			if part.Until <= m.at {
+				continue // free by then anyway
 			}
-			rows[h].Release(m.at, t.Until, &t.Amounts[n])
+			able[i].Hosts, able[i].Amounts = append(able[i].Hosts, part.Hosts...), append(able[i].Amounts, part.Amounts...)
+			for n, h := range part.Hosts {
+				if rows[h] == nil {
+					row := b.Profile.Row(h).Clone()
+					rows[h] = &row
+				}
+				rows[h].Release(m.at, part.Until, &part.Amounts[n])
+			}
 		}
 	}
 	for h := range free {

@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ type arena struct {
 	site
 	asked   map[cluster.JobID]cluster.Instant // the job that last preempted others, and when
 	gone    int                               // evictions
+	extra   int                               // evictions of jobs with extra nodes
 	left    []string                          // nodes of the evicted jobs, one entry for each job on it
 	useless int                               // preemptions whose job did not start in time
 	broken  int                               // promises of other jobs that were delayed
@@ -72,6 +74,9 @@ func (x *arena) decide() (more bool) {
 			x.t.Fatalf("job %d (%s, %s) may not preempt %d (%s)", by.ID, by.Spec.QOS, by.State, victim.ID, victim.Spec.QOS)
 		}
 		x.gone++
+		if len(victim.ExtraRanks()) > 0 {
+			x.extra++
+		}
 		x.asked[e.For] = x.now
 		for _, n := range victim.Alloc.Nodes {
 			x.left = append(x.left, n.Node)
@@ -106,7 +111,14 @@ func (x *arena) clean() {
 			if j.State == cluster.Completing && (x.now >= j.Ended.Add(x.slow) || x.slowOn != "" && x.slowOn != n.Name) {
 				task = cluster.Task{Node: n.Name, Phase: cluster.TaskClean, Cause: cluster.Stopped}
 			}
-			r.Tasks = append(r.Tasks, command.TaskReport{Job: j.ID, Attempt: j.Attempt, Task: task})
+			report := command.TaskReport{Job: j.ID, Attempt: j.Attempt, Task: task}
+			if j.Members != nil {
+				rank := slices.IndexFunc(j.Alloc.Nodes, func(a cluster.NodeAllocation) bool { return a.Node == n.Name })
+				if report.Granted = j.Members.List[rank].Granted; j.Members.List[rank].Stops {
+					report.Task.Phase, report.Task.Cause = cluster.TaskClean, cluster.Stopped
+				}
+			}
+			r.Tasks = append(r.Tasks, report)
 		}
 		x.apply(r)
 	}

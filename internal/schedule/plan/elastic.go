@@ -44,11 +44,15 @@ func (t *Running) newMembers(now cluster.Instant, job *cluster.Job, j *RunningJo
 	return own
 }
 
-// memberEnd returns until when an extra or leaving node counts as occupied.
+// memberEnd returns until when an extra or leaving node counts as occupied. A job that is being preempted keeps its extra
+// nodes until it ends: it may save a checkpoint.
 func (t *Running) memberEnd(now cluster.Instant, job *cluster.Job, rank int) cluster.Instant {
 	end := t.res.End(now, job)
-	if job.Leaving(rank) {
+	switch {
+	case job.Leaving(rank):
 		return min(end, overdue(now, job.Members.List[rank].Leaves.Add(t.res.Grace-slack)))
+	case job.Preempting != nil:
+		return end
 	}
 	return min(end, now.Add(t.res.Lead))
 }
@@ -130,9 +134,13 @@ func keepFirst(a, b *extraNode) int {
 		cmp.Compare(a.job.ID, b.job.ID), cmp.Compare(a.rank, b.rank))
 }
 
-// extraNodes returns the extra nodes that stay, in the order of keepFirst. O(extra nodes log extra nodes).
+// extraNodes returns the extra nodes that stay, in the order of keepFirst, without those of jobs that are being preempted.
+// O(extra nodes log extra nodes).
 func (p *Pass) extraNodes() (list []*extraNode) {
 	for _, j := range p.running.elastic {
+		if j.job.Preempting != nil {
+			continue
+		}
 		for _, m := range j.members {
 			if j.job.Leaving(m.rank) || len(m.Hosts) == 0 {
 				continue

@@ -64,7 +64,7 @@ func (p *Pass) mustReserveAgain() bool {
 		case c.old == nil:
 			return false
 		case c.now != nil:
-			return c.old.Preempting != c.now.Preempting
+			return c.old.Preempting != c.now.Preempting || c.old.Alloc != nil && c.old.Alloc != c.now.Alloc && slices.ContainsFunc(c.old.Alloc.Nodes, on)
 		}
 		return c.old.Alloc != nil && slices.ContainsFunc(c.old.Alloc.Nodes, on)
 	})

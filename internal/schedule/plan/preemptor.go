@@ -53,7 +53,8 @@ func (p *Pass) waitingPreemptor() cluster.JobID {
 	return p.preemptor
 }
 
-// Vacated returns the instant by which jobs that were preempted have left their nodes. O(running jobs).
+// Vacated returns the instant by which jobs that were preempted have left their nodes, and extra nodes could be free.
+// O(running jobs).
 func (p *Pass) Vacated() cluster.Instant {
 	at := p.Snap.Now
 	for _, j := range p.Check.Jobs.Active {
@@ -61,5 +62,16 @@ func (p *Pass) Vacated() cluster.Instant {
 			at = max(at, j.Preempting.At)
 		}
 	}
-	return at.Add(p.res.Grace)
+	return max(at.Add(p.res.Grace), p.Reclaimed())
+}
+
+// Reclaimed returns the instant by which extra nodes of jobs that go on could be free; now if there are none.
+// O(running jobs).
+func (p *Pass) Reclaimed() cluster.Instant {
+	for _, j := range p.Check.Jobs.Active {
+		if j.Members != nil && j.Preempting == nil && j.State != cluster.Completing && len(j.Members.List) > int(j.Spec.Request.Nodes) {
+			return p.Snap.Now.Add(p.res.Lead)
+		}
+	}
+	return p.Snap.Now
 }
