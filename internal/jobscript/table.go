@@ -239,7 +239,7 @@ func resourceRows(all []option) []option {
 			family: gpuFamily, set: gpus(func(o *Options) *int32 { return &o.gpusPerTask }, parseGPUs)},
 		{Option: getopt.Option{Long: "gres", Value: "NAME[:TYPE][:N],...", Help: "as in sbatch: GPUs (gpu) and generic resources of each node [1 of each]"},
 			set: setGres},
-		{Option: getopt.Option{Long: "gpu-mem", Value: "SIZE", Help: "minimum memory per GPU device: 80G"},
+		{Option: getopt.Option{Long: "gpu-mem", Value: "SIZE", Help: "minimum memory per GPU device: 80G; with --gpus mig:1 the smallest MIG profile that has it"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.GPUMemory, err = cluster.ParseBytes(v, cluster.MiB)
 				return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,7 +45,7 @@ func parseNodes(word string) (least, most int32, err error) {
 	return least, most, nil
 }
 
-// parseGPUs reads "8", "h100:8", "h100" (one) and "h100|a100:8" (either type).
+// parseGPUs reads "8", "h100:8", "h100" (one), "h100|a100:8" (either type), "1g.10gb:2" and "mig:2".
 func parseGPUs(word string) (types []string, n int32, err error) {
 	head, tail, typed := strings.Cut(word, ":")
 	if !typed {
@@ -54,10 +55,19 @@ func parseGPUs(word string) (types []string, n int32, err error) {
 		head, tail = word, "1"
 	}
 	n, err = parseCount(tail, 0)
-	if err != nil || head == "" || !isWord(head, "|") || unicode.IsDigit(rune(head[0])) || head[0] == '-' {
+	types = strings.Split(strings.ToLower(head), "|")
+	if err != nil || slices.ContainsFunc(types, func(t string) bool { return !isGPUType(t) }) {
 		return nil, 0, advise(fmt.Sprintf("not a number of GPUs: %q", word), "write a number, or a type and a number, such as h100:8")
 	}
-	return strings.Split(strings.ToLower(head), "|"), n, nil
+	return types, n, nil
+}
+
+// isGPUType reports whether a word can be a type of GPU: it begins with no digit, except for MIG profiles.
+func isGPUType(word string) bool {
+	if cluster.IsMIGProfile(word) {
+		return true
+	}
+	return word != "" && isWord(word, "") && !unicode.IsDigit(rune(word[0])) && word[0] != '-'
 }
 
 // gres is a value of --gres.

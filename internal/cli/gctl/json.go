@@ -116,6 +116,10 @@ type gpuJSON struct {
 
 	Degraded string `json:"degraded,omitempty"`
 	Repair   string `json:"repair,omitempty"`
+
+	ParentType  string `json:"parent_type,omitempty"`
+	ParentMinor *int32 `json:"parent_minor,omitempty"`
+	Share       int32  `json:"share,omitempty"`
 }
 
 type conditionJSON struct {
@@ -165,6 +169,17 @@ type failureJSON struct {
 	Cause string     `json:"cause"`
 }
 
+func gpuOf(g *greylagv1.GPU, used bool) gpuJSON {
+	out := gpuJSON{
+		Index: g.Index, UUID: g.Uuid, Type: g.Type, Memory: g.Memory, Domain: g.Domain, Used: used, Bad: g.Fault, Degraded: g.Degraded, Repair: wire.Word(g.Repair),
+		ParentType: g.ParentType, Share: g.Share,
+	}
+	if g.ParentType != "" {
+		out.ParentMinor = &g.Minor
+	}
+	return out
+}
+
 func nodesOf(all []*greylagv1.Node) nodeListJSON {
 	out := nodeListJSON{Nodes: []nodeJSON{}}
 	for _, n := range all {
@@ -181,7 +196,7 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 			FailureScore: n.FailureScore, FailsOften: n.FailsOften,
 		}
 		for _, g := range n.Gpus {
-			node.GPUs = append(node.GPUs, gpuJSON{g.Index, g.Uuid, g.Type, g.Memory, g.Domain, used[g.Index], g.Fault, g.Degraded, wire.Word(g.Repair)})
+			node.GPUs = append(node.GPUs, gpuOf(g, used[g.Index]))
 		}
 		for _, c := range n.Conditions {
 			node.Conditions = append(node.Conditions, conditionJSON{c.Cause, wire.Word(c.Effect), wire.Word(c.Repair), c.Message, c.Job})

@@ -221,9 +221,18 @@ func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 		if g.Domain != "" {
 			state += ", NVLink domain " + g.Domain
 		}
+		state += parentText(g)
 		facts = append(facts, [2]string{fmt.Sprintf("GPU %d", g.Index), fmt.Sprintf("%s, %s, %s, %s", g.Type, cluster.Bytes(g.Memory), g.Uuid, state)})
 	}
 	return facts
+}
+
+// parentText names the GPU that a MIG instance is a part of, with its share in it; "" for a whole GPU.
+func parentText(g *greylagv1.GPU) string {
+	if g.ParentType == "" {
+		return ""
+	}
+	return fmt.Sprintf(", %d/%d of the %s /dev/nvidia%d", g.Share, cluster.MIGShares, g.ParentType, g.Minor)
 }
 
 // rebootText describes the request to reboot a node; "" for none.

@@ -27,6 +27,9 @@ func (x *Checker) ApplyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *c
 		return command.WithHint(command.Refusef(command.InvalidArgument, "unknown partition %q", spec.Partition), "partitions: %s", accounts.PartitionNames(x.Policy))
 	}
 	spec.Partition = part.Name
+	if refusal := x.chooseProfile(spec); refusal != nil {
+		return refusal
+	}
 	if refusal := x.fillAccount(spec); refusal != nil {
 		return refusal
 	}
