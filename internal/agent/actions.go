@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"syscall"
 	"time"
 
@@ -219,14 +220,20 @@ func (a *Agent) clearTask(ctx context.Context, id reconcile.ID, uuids []string, 
 }
 
 // removeAgain schedules another attempt. A node that cannot remove tasks gets no new ones. The job waits for a task
-// whose processes may still execute its program.
+// whose processes may still execute its program, but not for a busy mount after they have ended.
 func (a *Agent) removeAgain(t *task, err error) {
 	t.tries++
 	pause := min(minRetry<<min(t.tries-1, 10), maxRetry)
 	t.notBefore = cluster.InstantOf(time.Now().Add(pause))
 	a.log.Warn("cannot remove task", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err, "retry_in", pause)
 	long := time.Since(t.removing) >= a.cfg.UnkillableAfter
-	if long && !t.stuck && a.onlyKilled(t) {
+	if isBusy(err) && a.hasEnded(t) {
+		err = fmt.Errorf("a mount is busy, and the task has no process: %w; unmount it, or reboot the node", err)
+		if long && !t.stuck {
+			t.stuck = true
+			nudge(a.reports)
+		}
+	} else if long && !t.stuck && a.onlyKilled(t) {
 		t.stuck = true
 		nudge(a.reports)
 	}

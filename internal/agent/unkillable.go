@@ -55,6 +55,21 @@ func (a *Agent) onlyKilled(t *task) bool {
 	return err == nil && len(pids) > 0 && !slices.ContainsFunc(pids, runs)
 }
 
+// hasEnded reports whether a task has no processes. It is false if the runtime cannot list them.
+func (a *Agent) hasEnded(t *task) bool {
+	lister, lists := a.runtime.(tasks.ProcessLister)
+	if !lists {
+		return false
+	}
+	pids, err := lister.Processes(taskID(t.ID))
+	return len(pids) == 0 && (err == nil || errors.Is(err, fs.ErrNotExist))
+}
+
+// isBusy reports whether a removal failed at a busy mount. Errors of containerd come as text only.
+func isBusy(err error) bool {
+	return errors.Is(err, syscall.EBUSY) || strings.Contains(err.Error(), syscall.EBUSY.Error())
+}
+
 // isKilled reports whether no thread of a process executes more of its program: SIGKILL is pending, or it is ending or
 // has ended.
 func isKilled(proc string, pid int) bool {

@@ -22,7 +22,7 @@ type stuck struct {
 	killed  atomic.Bool
 	silent  atomic.Bool // it accepts no signals
 	signals atomic.Int64
-	process int // of task 1
+	process int // of task 1; 0: none, and a mount is busy
 }
 
 // zombie returns a process that has ended, but exists until the end of the test.
@@ -38,7 +38,11 @@ func zombie(t *testing.T) int {
 }
 
 func (s *stuck) Remove(ctx context.Context, id tasks.TaskID) error {
-	if id.Job == 1 && !s.killed.Load() {
+	switch {
+	case id.Job != 1 || s.killed.Load():
+	case s.process == 0:
+		return errors.New("failed to unmount target /run/task/rootfs: device or resource busy")
+	default:
 		return errors.New("its processes do not end")
 	}
 	return s.Runtime.Remove(ctx, id)
@@ -56,7 +60,12 @@ func (s *stuck) Signal(ctx context.Context, id tasks.TaskID, sig syscall.Signal,
 }
 
 // Processes implements tasks.ProcessLister.
-func (s *stuck) Processes(tasks.TaskID) ([]int, error) { return []int{s.process}, nil }
+func (s *stuck) Processes(tasks.TaskID) ([]int, error) {
+	if s.process == 0 {
+		return nil, nil
+	}
+	return []int{s.process}, nil
+}
 
 // stuckNode returns a node whose task 1 ends when rt.killed is set.
 func stuckNode(t *testing.T, rt *stuck) *node {
@@ -173,4 +182,21 @@ func TestProcessText(t *testing.T) {
 	if got := processText(proc, nil); got != "" {
 		t.Errorf("%q", got)
 	}
+}
+
+// TestBusyMount: a mount that stays busy after the processes of a task have ended drains the node, with its path, and
+// its job ends.
+func TestBusyMount(t *testing.T) {
+	t.Parallel()
+	rt := &stuck{}
+	n := stuckNode(t, rt)
+	n.want(at(1, 1), "#!/bin/sh\n", nil)
+	n.until("a condition", func() bool {
+		c := n.condition(causeUnkillable)
+		return strings.HasPrefix(c, "drains 1: the task of job 1 cannot be removed: a mount is busy, and the task has no process: ") && strings.Contains(c, "/run/task/rootfs")
+	})
+	n.until("a report of the end without the mount", func() bool { return n.last(at(1, 1)).GetStuck() })
+	rt.killed.Store(true)
+	n.settled(at(1, 1))
+	n.until("its end", func() bool { return n.condition(causeUnkillable) == "" })
 }
