@@ -316,7 +316,7 @@ func (a *audit) billElastic(of journalcheck.Attempt, old *cluster.Job, ran time.
 	}
 	lien, _ := a.x.State.Peek().Credits().Lien(accounting.LienID{Job: old.ID, Attempt: old.Attempt})
 	if lien.State == accounting.Provisional {
-		a.open[of] = provisional{all, is, a.returned[of], all}
+		a.open[of] = provisional{all, is, a.returned[of], all, 0}
 	}
 	return nil
 }
