@@ -64,6 +64,8 @@ func (a *Agent) prepareCheckpoint(ctx context.Context, l *launch, spec *tasks.Sp
 	switch {
 	case errors.As(err, &damage):
 		return failed(cluster.CheckpointFailed, "checkpoint %d: %s", from.GetNumber(), damage.Text)
+	case errors.Is(err, checkpoint.ErrCredentials):
+		return failed(cluster.CredentialsRefused, "cannot read checkpoint %d in %s: %v", from.GetNumber(), p.Verify, err)
 	case err != nil && ctx.Err() == nil:
 		return failed(cluster.NodeFault, "cannot read checkpoint %d in %s: %v", from.GetNumber(), p.Verify, err)
 	case err != nil || l.others == nil:

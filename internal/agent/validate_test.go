@@ -61,7 +61,7 @@ func TestValidationAfterARepair(t *testing.T) {
 	})
 	h.events <- gpu.Event{UUID: "GPU-0", Action: gpu.Verdict, Judged: true, Recovery: gpu.RecoverReboot, Message: "reboot"}
 	drained := func() bool { return n.drained() }
-	n.until("reboot wanted", drained)
+	n.until("reboot required", drained)
 	if err := os.Remove(filepath.Join(n.dir, "go")); err != nil {
 		t.Fatal(err)
 	}

@@ -201,9 +201,9 @@ func describeNodes(c *command.UpdateNodes) Description {
 		command.RebootNodes: "reboot", command.RebootNodesWhenIdle: "reboot when idle", command.CancelReboots: "cancel reboot", command.ConfirmFenced: "fenced"}
 	names := hostlist.Compress(c.Names)
 	switch {
-	case c.Force && c.Action == command.RemoveNodes:
-		names += " by force"
 	case c.Force:
+		names += " by force"
+	case c.StayDrained:
 		names += ", then keep drained"
 	}
 	return Description{"nodes " + kinds[c.Action], c.Actor, strings.TrimSuffix(names+": "+sanitize(c.Reason), ": ")}
@@ -245,13 +245,13 @@ func describePlan(c *command.CommitPlan, r command.Result, s State) Description 
 	for _, e := range c.Plan.Evictions {
 		words = append(words, fmt.Sprintf("preempt %s for %s", ref(e.Job), ref(e.For)))
 	}
-	for i := range c.Plan.TakeBacks {
-		b := &c.Plan.TakeBacks[i]
+	for i := range c.Plan.Reclaims {
+		b := &c.Plan.Reclaims[i]
 		by := "a reservation"
 		if b.For != 0 {
 			by = ref(b.For)
 		}
-		words = append(words, fmt.Sprintf("take %s back from %s for %s", hostlist.Compress(b.Nodes), ref(b.Job), by))
+		words = append(words, fmt.Sprintf("reclaim %s from %s for %s", hostlist.Compress(b.Nodes), ref(b.Job), by))
 	}
 	for i := range c.Plan.Grants {
 		g := &c.Plan.Grants[i]
@@ -259,7 +259,7 @@ func describePlan(c *command.CommitPlan, r command.Result, s State) Description 
 		for n := range g.Nodes {
 			names[n] = g.Nodes[n].Node
 		}
-		words = append(words, fmt.Sprintf("give %s to %s", hostlist.Compress(names), ref(g.Job)))
+		words = append(words, fmt.Sprintf("grant %s to %s", hostlist.Compress(names), ref(g.Job)))
 	}
 	if len(words) == 0 {
 		return Description{}
@@ -335,9 +335,9 @@ func describeLiveness(c *command.SetLiveness) Description {
 	case len(late) == 0:
 		return Description{Kind: "nodes dead", Text: hostlist.Compress(dead)}
 	case len(dead) == 0:
-		return Description{Kind: "nodes reboot", Text: "too late: " + hostlist.Compress(late)}
+		return Description{Kind: "nodes reboot timeout", Text: hostlist.Compress(late)}
 	}
-	return Description{Kind: "nodes dead", Text: hostlist.Compress(dead) + "; reboot too late: " + hostlist.Compress(late)}
+	return Description{Kind: "nodes dead", Text: hostlist.Compress(dead) + "; reboot timed out: " + hostlist.Compress(late)}
 }
 
 func rotationStep(c *command.RotateCA) string {

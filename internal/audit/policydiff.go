@@ -44,7 +44,7 @@ var policyParts = []policyPart{
 	{"checkpoint_store", func(p *cluster.Policy) cluster.Policy {
 		return cluster.Policy{CheckpointStores: p.CheckpointStores}
 	}},
-	{"extra nodes", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Elastic: p.Elastic} }},
+	{"elastic", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Elastic: p.Elastic} }},
 	{"credits", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Credits: p.Credits} }},
 }
 

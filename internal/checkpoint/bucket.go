@@ -46,6 +46,9 @@ var S3Variables = []string{
 // ErrNoCredentials means that the environment has no credentials for S3.
 var ErrNoCredentials = errors.New("no S3 credentials: submit with --secret=aws-credentials (gctl secret set aws-credentials <FILE), or export AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 
+// ErrCredentials means that S3 refused the credentials: it does so on each host.
+var ErrCredentials = errors.New("S3 refused the credentials")
+
 const defaultEndpoint = "https://s3.amazonaws.com"
 
 func openBucket(dir string) (Store, error) {
@@ -203,9 +206,9 @@ func (b *bucket) explain(name string, err error) error {
 	err = fmt.Errorf("s3://%s/%s%s: %w", b.name, b.prefix, name, err)
 	switch {
 	case slices.Contains(credentialsErrors, code):
-		return hint.New(err, "renew the credentials: gctl secret set aws-credentials <FILE")
+		return hint.New(fmt.Errorf("%w: %w", ErrCredentials, err), "renew the credentials: gctl secret set aws-credentials <FILE")
 	case code == minio.NotImplemented:
-		return hint.New(err, "the S3 server has to support conditional writes (If-None-Match)")
+		return hint.New(err, "the S3 server does not support conditional writes (If-None-Match)")
 	}
 	return err
 }

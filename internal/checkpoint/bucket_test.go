@@ -138,6 +138,25 @@ func TestS3WithoutCredentials(t *testing.T) {
 	}
 }
 
+// TestRefusedCredentials checks that an error of S3 about the credentials differs from others.
+func TestRefusedCredentials(t *testing.T) {
+	newBucket(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte("<Error><Code>AccessDenied</Code><Message>Access Denied.</Message></Error>"))
+	}))
+	t.Cleanup(server.Close)
+	t.Setenv("AWS_ENDPOINT_URL", server.URL)
+	s, err := Open("s3://lab/a1-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Create(t.Context(), s, Header{Job: 5, Attempt: 1}, true)
+	if !errors.Is(err, ErrCredentials) || !strings.Contains(err.Error(), "S3 refused the credentials: s3://lab/a1-1/: Access Denied.") {
+		t.Errorf("the bucket cannot be listed: %v", err)
+	}
+}
+
 // TestCredentialsFile checks which files of credentials are accepted. A key that names a program runs nothing.
 func TestCredentialsFile(t *testing.T) {
 	newBucket(t)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/greylag/greylag/internal/hint"
@@ -38,9 +39,10 @@ type Group interface {
 
 // outcome is the answer of a child.
 type outcome struct {
-	Damage string `json:"damage,omitempty"`
-	Create string `json:"create,omitempty"` // why the directory cannot be created
-	Error  string `json:"error,omitempty"`
+	Damage      string `json:"damage,omitempty"`
+	Credentials string `json:"credentials,omitempty"`
+	Create      string `json:"create,omitempty"` // why the directory cannot be created
+	Error       string `json:"error,omitempty"`
 }
 
 // ChildCommand is the first argument with which a program has to call ChildMain.
@@ -99,6 +101,8 @@ func PrepareIn(ctx context.Context, program string, as *syscall.Credential, core
 		return &Damage{o.Damage}
 	case o.Create != "":
 		return fmt.Errorf("%w: %s", ErrCreate, o.Create)
+	case o.Credentials != "":
+		return fmt.Errorf("%w: %s", ErrCredentials, strings.Replace(o.Credentials, ErrCredentials.Error()+": ", "", 1))
 	case o.Error != "":
 		return errors.New(o.Error)
 	}
@@ -157,6 +161,8 @@ func ChildMain(ctx context.Context, in io.Reader, out io.Writer) int {
 		_, err := Verify(ctx, p.Verify, p.Digest, Share{p.Index, max(p.Of, 1)})
 		if d := (*Damage)(nil); errors.As(err, &d) {
 			o.Damage = d.Text
+		} else if errors.Is(err, ErrCredentials) {
+			o.Credentials = err.Error()
 		} else if err != nil {
 			o.Error = err.Error()
 			if advice := hint.Of(err); advice != "" {

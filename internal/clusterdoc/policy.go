@@ -45,11 +45,6 @@ type policy struct {
 	// how long an inactive one ends; 0: never.
 	InactiveWarning time.Duration `toml:"inactive_warning"`
 	InactiveLimit   time.Duration `toml:"inactive_limit"`
-	// Extra nodes of elastic jobs: for how long they are in no plan when they are granted, how long a job runs on with
-	// one after the decision to take it back, and how long after a change of its nodes a job may grow.
-	MinExtraTime   time.Duration `toml:"min_extra_time"`
-	ResizeGrace    time.Duration `toml:"resize_grace"`
-	ResizeInterval time.Duration `toml:"resize_interval"`
 	// OutputWarn is the size of its output from which on a job gets a warning, and MaxOutput that with which it ends;
 	// 0: none.
 	OutputWarn cluster.Bytes `toml:"output_warn"`
@@ -61,11 +56,12 @@ type policy struct {
 	Partitions []partition `toml:"partition"`
 	QOS        []qos       `toml:"qos"`
 
-	Scheduling scheduling  `toml:"scheduling"`
-	Topology   nearness    `toml:"topology"`
-	FairShare  fairShare   `toml:"fair_share"`
-	Credits    creditRules `toml:"credits"`
-	Licences   counts      `toml:"licences" empty:"omit"` // number of each
+	Scheduling scheduling   `toml:"scheduling"`
+	Topology   nearness     `toml:"topology"`
+	FairShare  fairShare    `toml:"fair_share"`
+	Credits    creditRules  `toml:"credits"`
+	Elastic    elasticRules `toml:"elastic"`
+	Licences   counts       `toml:"licences" empty:"omit"` // number of each
 	// CheckpointStores are file systems to which only some jobs may write checkpoints at a time.
 	CheckpointStores []checkpointStore `toml:"checkpoint_store" empty:"omit"`
 	Reservations     []reservation     `toml:"reservation" empty:"omit"`
@@ -74,6 +70,13 @@ type policy struct {
 type checkpointStore struct {
 	Path  string `toml:"path"`  // of the directory where it is mounted
 	Slots int    `toml:"slots"` // jobs that write at a time
+}
+
+// elasticRules are for extra nodes of elastic jobs.
+type elasticRules struct {
+	MinTime  time.Duration `toml:"min_time"` // in no plan when they are granted
+	Grace    time.Duration `toml:"grace"`    // from the decision to reclaim one until SIGTERM
+	Interval time.Duration `toml:"interval"` // from a change of a job's nodes until it may grow
 }
 
 type partition struct {
@@ -195,7 +198,7 @@ func (p *policy) policy() cluster.Policy {
 		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, Fencing: p.Fencing, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
 		MaxJobs: int64(p.MaxJobs), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
 		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, InactiveWarning: p.InactiveWarning, InactiveLimit: p.InactiveLimit, OutputWarn: p.OutputWarn, MaxOutput: p.MaxOutput,
-		Elastic:    cluster.ElasticPolicy{MinExtraTime: p.MinExtraTime, ResizeGrace: p.ResizeGrace, ResizeInterval: p.ResizeInterval},
+		Elastic:    cluster.ElasticPolicy(p.Elastic),
 		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(),
 	}
 	out.Retry, _ = cluster.ParseRetryCauses(p.RetryOn) // checked before
@@ -231,7 +234,7 @@ func fileOf(p *cluster.Policy) policy {
 		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, Fencing: p.Fencing, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
 		MaxJobs: int(p.MaxJobs), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount, Retry: int(p.Retry.Limit), RetryOn: p.Retry.Causes(),
 		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, InactiveWarning: p.InactiveWarning, InactiveLimit: p.InactiveLimit, OutputWarn: p.OutputWarn, MaxOutput: p.MaxOutput,
-		MinExtraTime: p.Elastic.MinExtraTime, ResizeGrace: p.Elastic.ResizeGrace, ResizeInterval: p.Elastic.ResizeInterval,
+		Elastic: elasticRules(p.Elastic),
 	}
 	out.schedulingOf(&p.Scheduling)
 	out.creditsOf(&p.Credits)

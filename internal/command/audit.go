@@ -23,6 +23,7 @@ func AuditKinds() []string {
 		"checkpoint commit", "checkpoint verify", "checkpoint damage", "checkpoint drop",
 		"nodes reboot", "nodes reboot when idle", "nodes cancel reboot",
 		"nodes fenced", "fence failed",
+		"nodes reboot timeout",
 	}
 }
 

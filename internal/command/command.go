@@ -284,12 +284,13 @@ const (
 
 // UpdateNodes drains, resumes or forgets nodes.
 type UpdateNodes struct {
-	Request RequestID
-	Actor   Actor
-	Names   []string
-	Action  NodeAction
-	Reason  string
-	Force   bool // remove a silent node though it has jobs; keep a node drained after its reboot
+	Request     RequestID
+	Actor       Actor
+	Names       []string
+	Action      NodeAction
+	Reason      string
+	Force       bool // remove a silent node though it has jobs
+	StayDrained bool // keep a node drained after its reboot
 }
 
 // CommitPlan carries out what a scheduling pass decided. Each start is checked

@@ -155,6 +155,7 @@ func updateNodesFields(c *codec.Coder, x *UpdateNodes) {
 	codec.Uint(c, &x.Action)
 	codec.String(c, &x.Reason)
 	codec.Bool(c, &x.Force)
+	codec.Bool(c, &x.StayDrained)
 }
 
 func planFields(c *codec.Coder, x *CommitPlan) {
@@ -163,13 +164,13 @@ func planFields(c *codec.Coder, x *CommitPlan) {
 	codec.List(c, &x.Plan.Verdicts, verdict)
 	codec.Uint(c, &x.Plan.Policy)
 	codec.List(c, &x.Plan.Evictions, eviction)
-	codec.List(c, &x.Plan.TakeBacks, takeBack)
+	codec.List(c, &x.Plan.Reclaims, reclaim)
 	codec.List(c, &x.Plan.Grants, nodeGrant)
 }
 
-func takeBack(c *codec.Coder, x *cluster.TakeBack) { codec.Record(c, x, takeBackFields) }
+func reclaim(c *codec.Coder, x *cluster.Reclaim) { codec.Record(c, x, reclaimFields) }
 
-func takeBackFields(c *codec.Coder, x *cluster.TakeBack) {
+func reclaimFields(c *codec.Coder, x *cluster.Reclaim) {
 	codec.Uint(c, &x.Job)
 	codec.Uint(c, &x.Attempt)
 	codec.Uint(c, &x.Epoch)

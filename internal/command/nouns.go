@@ -379,7 +379,7 @@ func rebootFields(c *codec.Coder, x *cluster.Reboot) {
 	codec.String(c, &x.Why)
 	codec.Int(c, &x.Since)
 	codec.Bool(c, &x.Drained)
-	codec.Bool(c, &x.Down)
+	codec.Bool(c, &x.StayDrained)
 }
 
 func fenceFields(c *codec.Coder, x *cluster.Fence) {
@@ -445,9 +445,9 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.List(c, &x.CheckpointStores, checkpointStore)
 	codec.Int(c, &x.InactiveWarning)
 	codec.Int(c, &x.InactiveLimit)
-	codec.Int(c, &x.Elastic.MinExtraTime)
-	codec.Int(c, &x.Elastic.ResizeGrace)
-	codec.Int(c, &x.Elastic.ResizeInterval)
+	codec.Int(c, &x.Elastic.MinTime)
+	codec.Int(c, &x.Elastic.Grace)
+	codec.Int(c, &x.Elastic.Interval)
 	codec.Int(c, &x.OutputWarn)
 	codec.Int(c, &x.MaxOutput)
 }

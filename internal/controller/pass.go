@@ -216,7 +216,7 @@ func cut(plan *cluster.Plan) cluster.Plan {
 		return piece
 	}
 	piece.Evictions, plan.Evictions = plan.Evictions, nil
-	piece.TakeBacks, plan.TakeBacks = plan.TakeBacks, nil
+	piece.Reclaims, plan.Reclaims = plan.Reclaims, nil
 	piece.Grants, plan.Grants = plan.Grants, nil
 	n = 0
 	for n < len(plan.Verdicts) && n < chunkVerdicts && bytes < chunkBytes {

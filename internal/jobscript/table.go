@@ -286,7 +286,7 @@ func nodeRows(all []option) []option {
 				o.Request.Nodes, o.Request.MaxNodes, err = parseNodes(v)
 				return err
 			}},
-		{Option: getopt.Option{Long: "elastic", Value: "step:N", Absent: "step:1", Help: "with a range for --nodes: start with the minimum or more, and get further idle nodes while the job runs, in multiples of N [1]; they are taken back for other jobs"},
+		{Option: getopt.Option{Long: "elastic", Value: "step:N", Absent: "step:1", Help: "with a range for --nodes: start with the minimum or more, and get further idle nodes while the job runs, in multiples of N [1]; they are reclaimed for other jobs"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Elastic.Step, err = parseStep(v)
 				return err

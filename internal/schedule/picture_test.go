@@ -447,7 +447,7 @@ func write(d Decision) string {
 		}
 		lines = append(lines, line{g.Job, text})
 	}
-	for _, b := range d.Plan.TakeBacks {
+	for _, b := range d.Plan.Reclaims {
 		by := b.For.String()
 		if b.For == 0 {
 			by = "a reservation"

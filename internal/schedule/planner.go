@@ -36,7 +36,7 @@ func Decide(snap *cluster.Snapshot) Decision { return NewPlanner().Pass(snap) }
 //  1. Eligible: find the jobs that may start at all.
 //  2. Order: rank them.
 //  3. Plan: plan a start of each, in order; start those whose time has come; promise starts inside the horizon;
-//     take extra nodes back where a start needs them.
+//     reclaim extra nodes where a start needs them.
 //  4. Preempt: have others end for the first job that may preempt, such that the least work is lost.
 //  5. Grow: give idle nodes that are in no plan to elastic jobs.
 //  6. Explain: give each job that changed its verdict.
@@ -49,7 +49,7 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 		c.Order()          // 2
 		planned = c.Plan() // 3
 	}
-	back := c.TakeBack()
+	reclaims := c.Reclaim()
 	d := Decision{Preempt: p.preempt(c)} // 4
 	d.Plan = cluster.Plan{Index: snap.Index, Policy: snap.Policy.Version, Starts: c.Starts}
 	for i := range d.Preempt {
@@ -57,7 +57,7 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 			d.Plan.Evictions = append(d.Plan.Evictions, cluster.Preemption{Job: v.Job, Attempt: v.Attempt, For: d.Preempt[i].Job})
 		}
 	}
-	if d.Plan.TakeBacks = back; len(d.Plan.Evictions) == 0 {
+	if d.Plan.Reclaims = reclaims; len(d.Plan.Evictions) == 0 {
 		d.Plan.Grants = c.Grow()
 		d.Plan.Starts = c.Starts
 	}

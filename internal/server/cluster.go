@@ -276,7 +276,7 @@ func (s *clusterService) UpdateNodes(ctx context.Context, p *greylagv1.UpdateNod
 		return nil, err
 	}
 	answer, _, err := call.Propose[*command.Named](ctx, s.cfg.Leader, &command.UpdateNodes{
-		Request: id, Actor: c.Actor(), Names: names, Action: action, Reason: p.GetReason(), Force: p.GetForce(),
+		Request: id, Actor: c.Actor(), Names: names, Action: action, Reason: p.GetReason(), Force: p.GetForce(), StayDrained: p.GetStayDrained(),
 	})
 	if err != nil {
 		return nil, err

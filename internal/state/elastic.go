@@ -8,11 +8,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// The members of an elastic job change in three ways: a plan grants extra nodes, a plan takes some back, or a node is
+// The members of an elastic job change in three ways: a plan grants extra nodes, a plan reclaims some, or a node is
 // lost. A node that leaves belongs to the job until nothing of it is left there. Each change begins another epoch.
 
-// takeBack has extra nodes leave a job. It returns why not.
-func (s *State) takeBack(t *cluster.TakeBack) string {
+// reclaim has extra nodes leave a job. It returns why not.
+func (s *State) reclaim(t *cluster.Reclaim) string {
 	old, why := s.findResizable(t.Job, t.Attempt, t.Epoch)
 	if why != "" {
 		return why
@@ -26,14 +26,14 @@ func (s *State) takeBack(t *cluster.TakeBack) string {
 		}
 	}
 	j := *old
-	s.dismiss(&j, ranks, s.now.Add(s.policy.Elastic.ResizeGrace), "taken back for "+s.neededBy(&j, t))
+	s.releaseNodes(&j, ranks, s.now.Add(s.policy.Elastic.Grace), "reclaimed for "+s.neededBy(&j, t))
 	s.endIfOver(&j)
 	s.put(old, &j)
 	return ""
 }
 
 // neededBy names the job, or the reservation, for which nodes leave a job, for the user of the latter.
-func (s *State) neededBy(j *cluster.Job, t *cluster.TakeBack) string {
+func (s *State) neededBy(j *cluster.Job, t *cluster.Reclaim) string {
 	if t.For != 0 {
 		return s.refFor(j, t.For)
 	}
@@ -108,9 +108,11 @@ func (s *State) grantMismatch(j *cluster.Job, g *cluster.NodeGrant, plan *cluste
 	case j.State != cluster.Running || j.Preempting != nil || j.Members.Changing() || len(g.Nodes) > int(j.MostMore()):
 		return "the job cannot grow now"
 	case len(g.Nodes) == 0 || n > r.MaxNodes || (n-r.Nodes)%j.Spec.Elastic.Step != 0:
-		return fmt.Sprintf("the job would have %d nodes", n)
-	case !known || part.Down || part.MaxNodes > 0 && n > part.MaxNodes:
-		return "the partition is down, or does not allow as many nodes"
+		return fmt.Sprintf("%d nodes are not MIN plus a multiple of the step, or exceed MAX", n)
+	case !known || part.Down:
+		return "the partition is down"
+	case part.MaxNodes > 0 && n > part.MaxNodes:
+		return fmt.Sprintf("the partition allows at most %d nodes", part.MaxNodes)
 	}
 	filter := cluster.NewNodeFilter(r)
 	filter.Price = func(kind string) int64 { return s.credits.Price(kind, s.now) }
@@ -147,16 +149,16 @@ func (l *limitChecker) exceededBy(j *cluster.Job, more int32) string {
 	if !l.active() {
 		return ""
 	}
-	o, _ := l.count.Grows(j.Spec, int32(j.NodeCount()), more)
+	o, _ := l.count.ExceededByGrowth(j.Spec, int32(j.NodeCount()), more)
 	if o.Detail == "" {
 		l.count.Grow(j.Spec, int32(j.NodeCount()), more)
 	}
 	return o.Detail
 }
 
-// dismiss has nodes leave a job, a value that is not shared yet: their tasks get SIGTERM at an instant. Further extra
-// nodes leave with them, the youngest first, if only a part of a step remained.
-func (s *State) dismiss(j *cluster.Job, ranks []int, at cluster.Instant, why string) {
+// releaseNodes has nodes leave a job, a value that is not shared yet: their tasks get SIGTERM at an instant. Further
+// extra nodes leave with them, the youngest first, if only a part of a step remained.
+func (s *State) releaseNodes(j *cluster.Job, ranks []int, at cluster.Instant, why string) {
 	m := *j.Members
 	m.List = slices.Clone(m.List)
 	m.Resized, m.Epoch = s.now, m.Epoch+1
@@ -172,17 +174,17 @@ func (s *State) dismiss(j *cluster.Job, ranks []int, at cluster.Instant, why str
 	j.Members = &m
 	extra, step := j.ExtraRanks(), int(j.Spec.Elastic.Step)
 	for range len(extra) % step {
-		leave(extra[len(extra)-1], s.now.Add(s.policy.Elastic.ResizeGrace), fmt.Sprintf("less than a step of %d nodes is left", step))
+		leave(extra[len(extra)-1], s.now.Add(s.policy.Elastic.Grace), fmt.Sprintf("released: the rest is less than one step (%d nodes)", step))
 		extra = extra[:len(extra)-1]
 	}
 	if named {
-		s.nameMembers(j, &m)
+		s.publishMembers(j, &m)
 	}
 }
 
-// nameMembers begins another version of the members file, which names the nodes that m has, and sends the resize signal
-// of a running job: not to the tasks that the last version does not name. m is not shared yet.
-func (s *State) nameMembers(j *cluster.Job, m *cluster.Members) {
+// publishMembers begins another version of the members file, which names the nodes that m has, and sends the resize
+// signal of a running job: not to the tasks that the last version does not name. m is not shared yet.
+func (s *State) publishMembers(j *cluster.Job, m *cluster.Members) {
 	m.Version++
 	if j.Spec.Elastic.Signal == 0 || j.State != cluster.Running {
 		return
@@ -207,7 +209,7 @@ func (s *State) advanceMembers(j *cluster.Job, rank int) int {
 			if t.Message == "" {
 				why = "lost: " + t.Cause.String()
 			}
-			s.dismiss(j, []int{rank}, s.now, why)
+			s.releaseNodes(j, []int{rank}, s.now, why)
 			if joins { // it is not granted again, and charged again, for the same end
 				j.Avoided = cluster.AvoidNodes(j.Avoided, []string{t.Node}, j.Attempt, s.now)
 			}
@@ -227,12 +229,12 @@ func (s *State) advanceMembers(j *cluster.Job, rank int) int {
 	default:
 		rank = 0
 	}
-	s.nameJoined(j)
+	s.publishJoined(j)
 	return rank
 }
 
-// nameJoined names the nodes that have joined a job in the members file, once the tasks on all of them have started.
-func (s *State) nameJoined(j *cluster.Job) {
+// publishJoined names the nodes that have joined a job in the members file, once the tasks on all of them have started.
+func (s *State) publishJoined(j *cluster.Job) {
 	joined := false
 	for rank := range j.Members.List {
 		if x := &j.Members.List[rank]; x.Stays() && x.Since == 0 {
@@ -252,7 +254,7 @@ func (s *State) nameJoined(j *cluster.Job) {
 			x.Since = m.Version + 1
 		}
 	}
-	s.nameMembers(j, &m)
+	s.publishMembers(j, &m)
 	j.Members = &m
 }
 

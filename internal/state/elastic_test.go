@@ -66,7 +66,7 @@ func TestExtraNodesReturnInTime(t *testing.T) {
 	}
 }
 
-// TestExtraNodesFreeEarly has extra nodes taken back for a job on two nodes. It starts when they are clean, before the end
+// TestExtraNodesFreeEarly has extra nodes reclaimed for a job on two nodes. It starts when they are clean, before the end
 // of their grace time.
 func TestExtraNodesFreeEarly(t *testing.T) {
 	x := newScript(t)

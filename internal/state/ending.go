@@ -166,6 +166,8 @@ func endingOf(j *cluster.Job, t *cluster.Task, script bool) ending {
 		return ending{outcome: cluster.Failed, reason: cluster.ReasonLaunchFailed, detail: t.Message, exit: notOK(t.Exit)}
 	case cluster.CheckpointFailed:
 		return ending{outcome: cluster.Failed, reason: cluster.ReasonCheckpoint, detail: t.Message, exit: notOK(t.Exit), returns: true}
+	case cluster.CredentialsRefused:
+		return ending{outcome: cluster.Failed, reason: cluster.ReasonCredentialsRefused, detail: t.Message, exit: notOK(t.Exit), returns: true}
 	case cluster.OutputExceeded:
 		return ending{outcome: cluster.Failed, reason: cluster.ReasonOutputLimit, detail: t.Message, exit: t.Exit}
 	case cluster.ImageFailed:
@@ -280,6 +282,7 @@ func (s *State) requeue(j *cluster.Job) {
 	if damaged := damagedShares(j); damaged != "" && j.Resume != 0 {
 		damageResumed(j, damaged)
 	}
+	refused := j.Reason == cluster.ReasonCredentialsRefused
 	detail := fmt.Sprintf("attempt %d: %s", j.Attempt, j.Detail)
 	if failure == cluster.OwnFailure {
 		detail = fmt.Sprintf("attempt %d: %s, exit status %d; retry %d of %d", j.Attempt, j.Outcome, j.Exit.Status(), j.Retries, j.Spec.Retry.Limit)
@@ -319,6 +322,10 @@ func (s *State) requeue(j *cluster.Job) {
 	j.Returns, j.Warned, j.Asked, j.Partition, j.Canceller, j.Resume = false, false, 0, "", "", 0
 	j.Activity = nil
 	holdWithoutCheckpoint(j, detail)
+	if refused && j.Hold == cluster.NotHeld {
+		j.Hold, j.Reason = cluster.HeldByUser, cluster.ReasonCredentialsRefused
+		j.Detail += fmt.Sprintf("; renew the credentials (gctl secret set aws-credentials <FILE), then gctl release %s", j.Ref())
+	}
 }
 
 // backOff returns the pause before the next attempt of a job. It depends on the job and the attempt alone.

@@ -46,9 +46,9 @@ func (s *State) commit(c *command.CommitPlan) command.Result {
 		}
 		preemptors = append(preemptors, e.For)
 	}
-	for i := range c.Plan.TakeBacks {
-		if why := s.takeBack(&c.Plan.TakeBacks[i]); why != "" {
-			answer.Stale = append(answer.Stale, command.Stale{Job: c.Plan.TakeBacks[i].Job, Why: why})
+	for i := range c.Plan.Reclaims {
+		if why := s.reclaim(&c.Plan.Reclaims[i]); why != "" {
+			answer.Stale = append(answer.Stale, command.Stale{Job: c.Plan.Reclaims[i].Job, Why: why})
 		}
 	}
 	for i := range c.Plan.Grants {

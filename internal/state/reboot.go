@@ -15,13 +15,13 @@ import (
 func (s *State) requestReboot(n *cluster.Node, c *command.UpdateNodes) bool {
 	when := cluster.RebootASAP
 	if c.Action == command.RebootNodesWhenIdle {
-		when = cluster.RebootIdling
+		when = cluster.RebootWhenIdle
 	}
 	why := command.Sanitize(c.Reason)
-	if r := &n.Reboot; r.When == when && r.Why == why && r.Down == c.Force && !rebootFailed(n) {
+	if r := &n.Reboot; r.When == when && r.Why == why && r.StayDrained == c.StayDrained && !rebootFailed(n) {
 		return false
 	}
-	n.Reboot = cluster.Reboot{When: when, By: c.Actor.Identity.User, Why: why, Since: s.now, Drained: n.Reboot.Drained, Down: c.Force}
+	n.Reboot = cluster.Reboot{When: when, By: c.Actor.Identity.User, Why: why, Since: s.now, Drained: n.Reboot.Drained, StayDrained: c.StayDrained}
 	if u, _ := s.uses.Get(n.Name); when == cluster.RebootASAP || u.Jobs == 0 {
 		s.drainToReboot(n)
 	}
@@ -42,7 +42,7 @@ func (s *State) drainToReboot(n *cluster.Node) {
 func (s *State) rebootIdle(j *cluster.Job) {
 	for _, a := range j.Alloc.Nodes {
 		n, _ := s.nodes.Get(a.Node)
-		if u, _ := s.uses.Get(a.Node); n == nil || n.Reboot.When != cluster.RebootIdling || n.Drain || u.Jobs > 0 {
+		if u, _ := s.uses.Get(a.Node); n == nil || n.Reboot.When != cluster.RebootWhenIdle || n.Drain || u.Jobs > 0 {
 			continue
 		}
 		c := *n
@@ -57,7 +57,7 @@ func endReboot(n *cluster.Node, rebooted bool) bool {
 	r := n.Reboot
 	n.Reboot = cluster.Reboot{}
 	switch {
-	case rebooted && r.Down && n.Drain:
+	case rebooted && r.StayDrained && n.Drain:
 		n.DrainCause, n.DrainWhy = "", "rebooted; check it, then gctl resume "+n.Name
 	case r.Drained && n.Drain:
 		n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", "", 0

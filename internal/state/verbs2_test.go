@@ -23,7 +23,7 @@ func (x *script) report(rest string) string {
 		c.Epoch = n.Epoch
 	}
 	phases := []string{"wanted", "started", "ended", "clean"}
-	causes := []string{"", "exited", "stopped", "memory", "launch", "node", "gpu", "image", "lost", "checkpoint", "output"}
+	causes := []string{"", "exited", "stopped", "memory", "launch", "node", "gpu", "image", "lost", "checkpoint", "output", "credentials"}
 	for _, one := range strings.Split(tasks, ",") {
 		w := split(one)
 		c.Epoch = uint64(w.number("epoch", int64(c.Epoch)))

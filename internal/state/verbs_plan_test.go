@@ -25,7 +25,7 @@ func (x *script) pass() string {
 		}
 		lines = append(lines, line)
 	}
-	for _, b := range x.plan.TakeBacks {
+	for _, b := range x.plan.Reclaims {
 		by := "a reservation"
 		if b.For != 0 {
 			by = b.For.String()

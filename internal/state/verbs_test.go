@@ -273,5 +273,5 @@ func (x *script) updateNodes(verb string, w scriptLine) string {
 		"reboot": command.RebootNodes, "rebootidle": command.RebootNodesWhenIdle, "cancelreboot": command.CancelReboots,
 		"fenced": command.ConfirmFenced,
 	}
-	return x.apply(&command.UpdateNodes{Request: request16(w), Actor: actor(w.plain[0]), Names: names(w.plain[1]), Action: action[verb], Reason: w.keys["why"], Force: w.has("force")})
+	return x.apply(&command.UpdateNodes{Request: request16(w), Actor: actor(w.plain[0]), Names: names(w.plain[1]), Action: action[verb], Reason: w.keys["why"], Force: w.has("force"), StayDrained: w.has("staydrained")})
 }

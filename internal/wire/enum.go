@@ -42,14 +42,14 @@ var vocabulary = map[protoreflect.Name][]string{
 	"MemorySource":      words(cluster.MemoryOfPartition, cluster.MemoryAll),
 	"NodeAction":        {"", "drain", "resume", "remove", "reboot", "reboot-when-idle", "cancel-reboot", "fenced"},
 	"NodeState":         append(words(cluster.NodeIdle, cluster.NodeDown), "RESERVED"),
-	"Reason":            words(cluster.ReasonNone, cluster.ReasonInactiveLimit),
+	"Reason":            words(cluster.ReasonNone, cluster.ReasonCredentialsRefused),
 	"Repair":            words(cluster.RepairReset, cluster.RepairReboot),
 	"ReservationState":  {"", "INACTIVE", "ACTIVE", "OVER"},
 	"Role":              {"", "user", "operator", "admin"},
 	"RotationPhase":     {"", "renewing", "finishing", "done"},
 	"RotationStep":      {"", "begin", "finish", "cancel"},
 	"StopReason":        {"", "cancelled", "CREDITS", "TIME LIMIT", "DEADLINE", "PREEMPTION", "NODE FAILURE", "JOB REQUEUE", "RESIZE", "INACTIVE LIMIT"},
-	"TaskCause":         words(cluster.Exited, cluster.OutputExceeded),
+	"TaskCause":         words(cluster.Exited, cluster.CredentialsRefused),
 	"TaskPhase":         {"", "wanted", "started", "ended", "clean"},
 }
 

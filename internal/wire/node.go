@@ -205,7 +205,7 @@ func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string, now cl
 	}
 	if r := &n.Reboot; r.When != cluster.NoReboot {
 		p.Reboot = &greylagv1.NodeReboot{
-			WhenIdle: r.When == cluster.RebootIdling, By: r.By, Reason: r.Why, Since: Timestamp(r.Since), Due: n.RebootDue(use), StayDrained: r.Down,
+			WhenIdle: r.When == cluster.RebootWhenIdle, By: r.By, Reason: r.Why, Since: Timestamp(r.Since), Issued: n.RebootDue(use), StayDrained: r.StayDrained,
 		}
 	}
 	if n.Drain && n.Liveness == cluster.Alive {

@@ -77,7 +77,7 @@ func (c *RestartCauses) count(outcome JobState, tasks *Tasks) Failure {
 	case outcome == TimedOut:
 		c.TimedOut++
 		return NoFailure
-	case ended(CheckpointFailed): // each checkpoint can be damaged once
+	case ended(CheckpointFailed), ended(CredentialsRefused): // each checkpoint can be damaged once; the job is held
 		c.TaskFailed++
 		return NoFailure
 	case outcome == Failed || outcome == OutOfMemory:

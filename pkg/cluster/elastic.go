@@ -6,7 +6,7 @@ import (
 )
 
 // Elastic says that a job takes part of its range of nodes while it runs: it starts with at least Request.Nodes, gets
-// extra nodes up to Request.MaxNodes while they are idle, and gives them up when other jobs need them. The zero
+// extra nodes up to Request.MaxNodes while they are idle, which are reclaimed when other jobs need them. The zero
 // value is that of a job whose nodes do not change. An extra node is one beyond the minimum.
 type Elastic struct {
 	Step      int32 // extra nodes are granted in multiples of it; 0: the job is not elastic
@@ -19,28 +19,30 @@ func (e Elastic) On() bool { return e.Step > 0 }
 
 // ElasticPolicy says when jobs get extra nodes, and when they lose them.
 type ElasticPolicy struct {
-	MinExtraTime   time.Duration // an extra node is in no plan for at least this time when it is granted
-	ResizeGrace    time.Duration // between the decision to take an extra node back and SIGTERM
-	ResizeInterval time.Duration // a job grows at the earliest this long after its last change of nodes
+	MinTime  time.Duration // an extra node is in no plan for at least this time when it is granted
+	Grace    time.Duration // between the decision to reclaim an extra node and SIGTERM
+	Interval time.Duration // a job grows at the earliest this long after its last change of nodes
 }
 
 // DefaultElasticPolicy returns the rules of a new cluster.
 func DefaultElasticPolicy() ElasticPolicy {
-	return ElasticPolicy{MinExtraTime: 20 * time.Minute, ResizeGrace: time.Minute, ResizeInterval: 15 * time.Minute}
+	return ElasticPolicy{MinTime: 20 * time.Minute, Grace: time.Minute, Interval: 15 * time.Minute}
 }
 
-// maxResizeGrace bounds the grace time of extra nodes.
-const maxResizeGrace = 10 * time.Minute
+// maxElasticGrace bounds the grace time of extra nodes.
+const maxElasticGrace = 10 * time.Minute
 
 func (p *ElasticPolicy) check(fault faultReporter) {
-	if p.MinExtraTime < 0 || p.MinExtraTime > maxLimit {
-		fault("min_extra_time", "extra nodes for at least %s: out of range", p.MinExtraTime)
+	for _, x := range []struct {
+		key  string
+		time time.Duration
+	}{{"elastic.min_time", p.MinTime}, {"elastic.interval", p.Interval}} {
+		if x.time < 0 || x.time > maxLimit {
+			fault(x.key, "%s is out of range: 0s to %dd", x.time, maxLimit/(24*time.Hour))
+		}
 	}
-	if p.ResizeGrace < 0 || p.ResizeGrace > maxResizeGrace {
-		fault("resize_grace", "resize grace time %s, want 0s to %s", p.ResizeGrace, maxResizeGrace)
-	}
-	if p.ResizeInterval < 0 || p.ResizeInterval > maxLimit {
-		fault("resize_interval", "resize interval %s is out of range", p.ResizeInterval)
+	if p.Grace < 0 || p.Grace > maxElasticGrace {
+		fault("elastic.grace", "%s is out of range: 0s to %s", p.Grace, maxElasticGrace)
 	}
 }
 
@@ -51,7 +53,7 @@ func (s *JobSpec) checkElastic(fault func(string, ...any)) {
 	case e.Step < 0 || e.Step > maxNodes:
 		fault("a step of %d nodes is out of range", e.Step)
 	case e.Signal < 0 || e.Signal > MaxSignal:
-		fault("there is no signal %d", e.Signal)
+		fault("resize signal %d does not exist", e.Signal)
 	case !e.On() && (e.Signal != 0 || e.BatchOnly):
 		fault("a resize signal is only for elastic jobs")
 	case !e.On():
@@ -320,8 +322,8 @@ type NodeGrant struct {
 	Nodes   []NodeAllocation
 }
 
-// TakeBack takes extra nodes from a running job.
-type TakeBack struct {
+// Reclaim removes extra nodes from a running job.
+type Reclaim struct {
 	Job     JobID
 	Attempt Attempt
 	Epoch   uint32 // of the members

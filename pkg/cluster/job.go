@@ -310,24 +310,25 @@ type TaskCause uint8
 
 // The causes.
 const (
-	NoCause          TaskCause = iota
-	Exited                     // by itself, with an exit code or a signal
-	Stopped                    // stopped by Greylag
-	MemoryKilled               // killed by the kernel for memory
-	LaunchFailed               // the user's fault: no such directory, no such output path, not executable
-	NodeFault                  // the node's fault: runtime, file system, prolog
-	GPUFault                   // XID or ECC
-	ImageFailed                // the image could not be pulled or unpacked
-	TaskLost                   // unknown
-	CheckpointFailed           // the checkpoint to resume from is damaged
-	OutputExceeded             // killed by its node, since its output was too large
-	MaxTaskCause     = OutputExceeded
+	NoCause            TaskCause = iota
+	Exited                       // by itself, with an exit code or a signal
+	Stopped                      // stopped by Greylag
+	MemoryKilled                 // killed by the kernel for memory
+	LaunchFailed                 // the user's fault: no such directory, no such output path, not executable
+	NodeFault                    // the node's fault: runtime, file system, prolog
+	GPUFault                     // XID or ECC
+	ImageFailed                  // the image could not be pulled or unpacked
+	TaskLost                     // unknown
+	CheckpointFailed             // the checkpoint to resume from is damaged
+	OutputExceeded               // killed by its node, since its output was too large
+	CredentialsRefused           // S3 refused the credentials of the job, as it would on another node
+	MaxTaskCause       = CredentialsRefused
 )
 
 var causeNames = [...]string{
 	NoCause: "", Exited: "exited", Stopped: "stopped", MemoryKilled: "memory",
 	LaunchFailed: "launch", NodeFault: "node", GPUFault: "gpu",
-	ImageFailed: "image", TaskLost: "lost", CheckpointFailed: "checkpoint", OutputExceeded: "output",
+	ImageFailed: "image", TaskLost: "lost", CheckpointFailed: "checkpoint", OutputExceeded: "output", CredentialsRefused: "credentials",
 }
 
 // String is a short word for the cause.

@@ -108,9 +108,9 @@ type RebootWhen uint8
 
 // The times of a reboot.
 const (
-	NoReboot     RebootWhen = iota
-	RebootASAP              // it takes no new jobs, and reboots when those that run have ended
-	RebootIdling            // at the first moment without jobs
+	NoReboot       RebootWhen = iota
+	RebootASAP                // it takes no new jobs, and reboots when those that run have ended
+	RebootWhenIdle            // at the first moment without jobs
 )
 
 // Reboot is an operator's request to reboot a node. It ends when the node returns under another boot ID.
@@ -120,8 +120,8 @@ type Reboot struct {
 	Since   Instant
 	// Drained says that the request drained the node; its end resumes it. It remains after a reboot that took too
 	// long.
-	Drained bool
-	Down    bool // the node stays drained afterwards
+	Drained     bool
+	StayDrained bool // the node stays drained afterwards
 }
 
 // Fence is the wait for proof that a node runs no task of attempts that have ended. Their jobs do not start before.

@@ -49,13 +49,13 @@ type Plan struct {
 	Verdicts []Verdict // only those that differ from the job's current one
 	// Evictions end preemptible jobs so that these can start soon.
 	Evictions []Preemption
-	TakeBacks []TakeBack
+	Reclaims  []Reclaim
 	Grants    []NodeGrant
 }
 
 // Empty reports whether the plan changes nothing.
 func (p *Plan) Empty() bool {
-	return len(p.Starts)+len(p.Evictions)+len(p.TakeBacks)+len(p.Grants)+len(p.Verdicts) == 0
+	return len(p.Starts)+len(p.Evictions)+len(p.Reclaims)+len(p.Grants)+len(p.Verdicts) == 0
 }
 
 // PlannedStart starts one job now on a placement.

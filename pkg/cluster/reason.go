@@ -72,7 +72,8 @@ const (
 	ReasonFencing
 	ReasonOutputLimit
 	ReasonInactiveLimit
-	maxReason = ReasonInactiveLimit
+	ReasonCredentialsRefused
+	maxReason = ReasonCredentialsRefused
 )
 
 var reasonNames = [...]string{
@@ -126,6 +127,7 @@ var reasonNames = [...]string{
 	ReasonFencing:                "NodeFencing",
 	ReasonOutputLimit:            "OutputLimit",
 	ReasonInactiveLimit:          "InactiveLimit",
+	ReasonCredentialsRefused:     "CredentialsRefused",
 }
 
 // String returns the code as scripts read it.

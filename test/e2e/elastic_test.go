@@ -24,7 +24,7 @@ exit 9`
 func TestElastic(t *testing.T) {
 	t.Parallel()
 	ctx := limited(t, 4*hang)
-	policy := quickKill() + "resize_grace = \"3s\"\nmin_extra_time = \"1s\"\nresize_interval = \"1s\"\n"
+	policy := quickKill() + "[elastic]\ngrace = \"3s\"\nmin_time = \"1s\"\ninterval = \"1s\"\n"
 	s := newSite(t, cluster.Options{Nodes: 4, GPUs: 1, CPUs: 4, Memory: "2GiB", Policy: policy})
 	blocker := s.gsubmit(tester, "--gpus=1", "--time=60", s.script("exec sleep 1000"))
 	s.await(ctx, blocker, "RUNNING")

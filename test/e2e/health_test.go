@@ -41,12 +41,12 @@ func TestGPUFallsOffTheBus(t *testing.T) {
 		return err == nil && job.Attempt == 2 && job.State == greylagv1.JobState_JOB_STATE_RUNNING && job.Nodes[0].Node == other, err
 	})
 	text := s.ok(tester, "gctl", "show", "node", name)
-	for _, want := range []string{"DRAINED", "gnoded", "it has fallen off the bus (XID 79): reboot, check power and seating", "(reboot wanted: gctl reboot " + name + ")"} {
+	for _, want := range []string{"DRAINED", "gnoded", "it has fallen off the bus (XID 79): reboot, check power and seating", "(reboot required: gctl reboot " + name + ")"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("gctl show node %s: no %q in\n%s", name, want, text)
 		}
 	}
-	if info := s.run(tester, "gctl", "info"); !strings.Contains(info.Stderr, "reboot wanted: "+name) {
+	if info := s.run(tester, "gctl", "info"); !strings.Contains(info.Stderr, "reboot required: "+name) {
 		t.Errorf("gctl info: %q", info.Stderr)
 	}
 	s.must(s.Node(at).Kill())

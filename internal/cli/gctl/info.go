@@ -51,7 +51,7 @@ func (t commands) info() *cobra.Command {
 // noteRepairs names the nodes that an operator should look after.
 func (t commands) noteRepairs(answer *greylagv1.GetInfoResponse) {
 	for _, x := range []struct{ what, nodes, commands string }{
-		{"reset wanted", answer.ResetNodes, "gctl show node %s"}, {"reboot wanted", answer.RebootNodes, "gctl show node %[1]s, gctl reboot %[1]s"},
+		{"reset required", answer.ResetNodes, "gctl drain %s --reason reset; docs/admin.md, Reset a GPU"}, {"reboot required", answer.RebootNodes, "gctl reboot %s"},
 		{"faulty, but not drained, as too many nodes were", answer.UndrainedNodes, "gctl show node %s"}, {"nodes that fail often", answer.FailingNodes, "gctl show node %s"},
 	} {
 		if x.nodes != "" {

@@ -133,7 +133,7 @@ type conditionJSON struct {
 // rebootJSON is a request to reboot a node.
 type rebootJSON struct {
 	WhenIdle    bool       `json:"when_idle"`
-	Due         bool       `json:"due"`
+	Issued      bool       `json:"issued"`
 	StayDrained bool       `json:"stay_drained,omitempty"`
 	By          string     `json:"by"`
 	Since       *time.Time `json:"since"`
@@ -144,7 +144,7 @@ func rebootOf(r *greylagv1.NodeReboot) *rebootJSON {
 	if r == nil {
 		return nil
 	}
-	return &rebootJSON{r.WhenIdle, r.Due, r.StayDrained, r.By, tool.Timestamp(r.Since), r.Reason}
+	return &rebootJSON{r.WhenIdle, r.Issued, r.StayDrained, r.By, tool.Timestamp(r.Since), r.Reason}
 }
 
 // fenceJSON is the wait of jobs for proof that a node is off.

@@ -84,7 +84,7 @@ func standing(n *greylagv1.Node) string {
 		word += "+DRAIN"
 	}
 	if n.Reboot != nil {
-		word += "+REBOOT"
+		word += "+REBOOT_" + map[bool]string{false: "REQUESTED", true: "ISSUED"}[n.Reboot.Issued]
 	}
 	return word
 }
@@ -123,10 +123,10 @@ func whyNot(n *greylagv1.Node) string {
 	return ""
 }
 
-// conditionText describes a condition of a node: message (reboot wanted: gctl reboot NODE).
+// conditionText describes a condition of a node: message (reboot required: gctl reboot NODE).
 func conditionText(n *greylagv1.Node, c *greylagv1.Condition) string {
 	if c.Repair == greylagv1.Repair_REPAIR_REBOOT && n.Reboot == nil {
-		return c.Message + " (reboot wanted: gctl reboot " + n.Name + ")"
+		return c.Message + " (reboot required: gctl reboot " + n.Name + ")"
 	}
 	return c.Message + repairText(c.Repair)
 }
@@ -135,7 +135,7 @@ func repairText(r greylagv1.Repair) string {
 	if r == greylagv1.Repair_REPAIR_UNSPECIFIED {
 		return ""
 	}
-	return " (" + wire.Word(r) + " wanted)"
+	return " (" + wire.Word(r) + " required)"
 }
 
 // conditionFacts returns a line for each condition of a node.
@@ -240,14 +240,16 @@ func (t commands) rebootText(r *greylagv1.NodeReboot) string {
 	if r == nil {
 		return ""
 	}
-	text := "when its jobs have ended"
+	text := "requested by " + r.By + " at " + t.FormatTime(r.Since)
 	switch {
-	case r.Due:
-		text = "begun"
+	case r.Issued:
+		text = "issued; " + text
 	case r.WhenIdle:
-		text = "at the first moment without jobs"
+		text += ", at the first moment without jobs"
+	default:
+		text += ", when its jobs have ended"
 	}
-	if text += ", by " + r.By + " at " + t.FormatTime(r.Since); r.Reason != "" {
+	if r.Reason != "" {
 		text += ": " + r.Reason
 	}
 	if r.StayDrained {
@@ -378,7 +380,7 @@ func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.U
 		return t.tellDrained(ctx, c, answer.Names)
 	}
 	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{
-		"resume": "resumed", "remove": "removed", "reboot": "will reboot", "reboot-when-idle": "will reboot when idle:", "cancel-reboot": "reboot cancelled:", "fenced": "confirmed as off:",
+		"resume": "resumed", "remove": "removed", "reboot": "reboot requested:", "reboot-when-idle": "reboot when idle requested:", "cancel-reboot": "reboot cancelled:", "fenced": "confirmed as off:",
 	}[wire.Word(request.Action)], hostlist.Compress(answer.Names))
 	return err
 }

@@ -121,6 +121,7 @@ func fields() []field {
 			}
 			return strconv.AppendInt(dst, int64(ui.NodeCount(r.job)), 10)
 		}},
+		{'=', "NODE_RANGE", "range of nodes", text(ui.NodeRange)},
 		{'N', "NODELIST", "nodes", text(func(j *greylagv1.Job) string { return ui.NodeList(j) })},
 		{'C', "CPUS", "CPUs", number(ui.CPUCount)},
 		{'+', "TRES_ALLOC", "allocated resources", text(ui.TRESText)},

@@ -19,7 +19,7 @@ func longFields() map[string]byte {
 	known := map[string]byte{
 		"account": 'a', "arrayjobid": 'F', "arraytaskid": 'K', "dependency": 'E', "endtime": 'e',
 		"excnodes": 'x', "feature": 'f', "jobarrayid": 'i', "jobid": 'A', "minmemory": 'm', "name": 'j', "nice": 'y',
-		"nodelist": 'N', "nodes": 'N', "numcpus": 'C', "numnodes": 'D', "partition": 'P', "priority": 'p', "prioritylong": 'Q', "qos": 'q', "reason": 'r',
+		"nodelist": 'N', "noderange": '=', "nodes": 'N', "numcpus": 'C', "numnodes": 'D', "partition": 'P', "priority": 'p', "prioritylong": 'Q', "qos": 'q', "reason": 'r',
 		"reasonlist": 'R', "reqnodes": 'n', "starttime": 'S', "state": 'T', "statecompact": 't', "submittime": 'V',
 		"timeleft": 'L', "timelimit": 'l', "timeused": 'M', "tresalloc": '+', "trespernode": 'b', "userid": 'U', "username": 'u', "workdir": 'Z',
 	}

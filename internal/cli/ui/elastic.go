@@ -2,6 +2,7 @@ package ui
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -45,6 +46,15 @@ func writeElastic(j *greylagv1.Job) *elasticJSON {
 	return out
 }
 
+// NodeRange returns the number of nodes that a job requests, or the minimum and the maximum, such as "4-16".
+func NodeRange(j *greylagv1.Job) string {
+	least, most := max(j.Request.GetNodes(), 1), j.Request.GetMaxNodes()
+	if most <= least {
+		return strconv.Itoa(int(least))
+	}
+	return fmt.Sprintf("%d-%d", least, most)
+}
+
 // ElasticText describes the nodes that an elastic job has now, its minimum and its maximum; "" for another job.
 func ElasticText(j *greylagv1.Job) string {
 	if j.Elastic == nil {
@@ -71,7 +81,7 @@ func ElasticText(j *greylagv1.Job) string {
 		text += "; extra: " + hostlist.Compress(extra)
 	}
 	if joins > 0 {
-		text += fmt.Sprintf("; %d of them still start", joins)
+		text += fmt.Sprintf("; %d starting", joins)
 	}
 	return text
 }

@@ -311,9 +311,9 @@ func (l *Limits) All(spec *cluster.JobSpec) []Obstacle {
 // Scopes calls f for each scope whose limits apply to a specification.
 func (l *Limits) Scopes(spec *cluster.JobSpec, f func(cluster.LimitScope)) { l.tree.Scopes(spec, f) }
 
-// Grows returns the first limit that keeps a running job from getting more nodes than the ones that it has, if one does.
+// ExceededByGrowth returns the first limit that keeps a running job from getting more nodes than the ones that it has, if one does.
 // O(its limits).
-func (l *Limits) Grows(spec *cluster.JobSpec, has, more int32) (Obstacle, bool) {
+func (l *Limits) ExceededByGrowth(spec *cluster.JobSpec, has, more int32) (Obstacle, bool) {
 	if l.bounds == nil {
 		return Obstacle{}, false
 	}

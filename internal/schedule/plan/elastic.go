@@ -8,12 +8,12 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// An extra node of an elastic job counts as occupied only until it could be free if it were taken back now. So jobs are
-// planned there as on nodes that become free soon, and before that no job is preempted. A pass takes extra nodes back
+// An extra node of an elastic job counts as occupied only until it could be free if it were reclaimed now. So jobs are
+// planned there as on nodes that become free soon, and before that no job is preempted. A pass reclaims extra nodes
 // for the starts that are planned as soon as that, and grants what is idle and in no plan for a while.
 
-// backBefore is how much earlier than needed an extra node is taken back: a pass may come late.
-const backBefore = 2 * slack
+// reclaimAhead is how much earlier than needed an extra node is reclaimed: a pass may come late.
+const reclaimAhead = 2 * slack
 
 // memberNode is what an elastic job has of an extra node, or of one that leaves it: a job of one node for the profile.
 type memberNode struct {
@@ -82,7 +82,7 @@ func promisedNodes(pending []*cluster.Job) map[string]cluster.Instant {
 	return at
 }
 
-// extendMembers moves the end of extra and leaving nodes: the former until they could be free if they were taken back
+// extendMembers moves the end of extra and leaving nodes: the former until they could be free if they were reclaimed
 // now, or until another job is planned there.
 func (d *delta) extendMembers() {
 	for _, j := range d.running.elastic {
@@ -128,14 +128,15 @@ type extraNode struct {
 	tier int32
 }
 
-// keepFirst orders extra nodes by how long they are kept: those of the highest tier, and of the oldest grants, first.
-func keepFirst(a, b *extraNode) int {
+// compareExtraNodes orders extra nodes by how long they are kept: those of the highest tier, and of the oldest grants,
+// first.
+func compareExtraNodes(a, b *extraNode) int {
 	return cmp.Or(cmp.Compare(b.tier, a.tier), cmp.Compare(a.job.Members.List[a.rank].Granted, b.job.Members.List[b.rank].Granted),
 		cmp.Compare(a.job.ID, b.job.ID), cmp.Compare(a.rank, b.rank))
 }
 
-// extraNodes returns the extra nodes that stay, in the order of keepFirst, without those of jobs that are being preempted.
-// O(extra nodes log extra nodes).
+// extraNodes returns the extra nodes that stay, in the order of compareExtraNodes, without those of jobs that are being
+// preempted. O(extra nodes log extra nodes).
 func (p *Pass) extraNodes() (list []*extraNode) {
 	for _, j := range p.running.elastic {
 		if j.job.Preempting != nil {
@@ -150,18 +151,18 @@ func (p *Pass) extraNodes() (list []*extraNode) {
 			}
 		}
 	}
-	slices.SortFunc(list, keepFirst)
+	slices.SortFunc(list, compareExtraNodes)
 	return list
 }
 
-// TakeBack returns the extra nodes to take back now: those on which jobs are planned to start as soon as the nodes can be
+// Reclaim returns the extra nodes to reclaim now: those on which jobs are planned to start as soon as the nodes can be
 // free, the lowest tier and the youngest grant first where there is a choice, and those that a reservation needs by then.
-func (p *Pass) TakeBack() (list []cluster.TakeBack) {
+func (p *Pass) Reclaim() (list []cluster.Reclaim) {
 	if len(p.running.elastic) == 0 {
 		return nil
 	}
 	extra := p.extraNodes()
-	due := p.Snap.Now.Add(p.res.Lead + backBefore)
+	due := p.Snap.Now.Add(p.res.Lead + reclaimAhead)
 	var starts []*Entry
 	for _, x := range extra {
 		for _, e := range p.bookings.byHost[x.host] {
@@ -190,10 +191,10 @@ func (p *Pass) TakeBack() (list []cluster.TakeBack) {
 		}
 		if len(nodes) > 0 {
 			nodes = wholeSteps(j.job, nodes, extra)
-			list = append(list, cluster.TakeBack{Job: j.job.ID, Attempt: j.job.Attempt, Epoch: j.job.Members.Epoch, Nodes: nodes, For: by})
+			list = append(list, cluster.Reclaim{Job: j.job.ID, Attempt: j.job.Attempt, Epoch: j.job.Members.Epoch, Nodes: nodes, For: by})
 		}
 	}
-	slices.SortFunc(list, func(a, b cluster.TakeBack) int { return cmp.Compare(a.Job, b.Job) })
+	slices.SortFunc(list, func(a, b cluster.Reclaim) int { return cmp.Compare(a.Job, b.Job) })
 	return list
 }
 
@@ -286,12 +287,12 @@ func (p *Pass) spareExtra(e *Entry, extra []*extraNode) {
 	}
 }
 
-// elasticWake returns when extra nodes have to be taken back next, or a job may grow.
+// elasticWake returns when extra nodes have to be reclaimed next, or a job may grow.
 func (p *Pass) elasticWake() cluster.Instant {
 	at := cluster.Never
 	for _, x := range p.extraNodes() {
 		for _, e := range p.bookings.byHost[x.host] {
-			if take := e.At.Add(-p.res.Lead - backBefore); take > p.Snap.Now {
+			if take := e.At.Add(-p.res.Lead - reclaimAhead); take > p.Snap.Now {
 				at = min(at, take)
 			}
 		}
@@ -300,7 +301,7 @@ func (p *Pass) elasticWake() cluster.Instant {
 	for _, j := range p.running.elastic {
 		for _, m := range j.members {
 			from := reservedFrom(reserved, j.job.Spec, m.alloc.Nodes[0].Node)
-			if take := from.Add(-p.res.Lead - backBefore); from < cluster.Never && take > p.Snap.Now && !j.job.Leaving(m.rank) {
+			if take := from.Add(-p.res.Lead - reclaimAhead); from < cluster.Never && take > p.Snap.Now && !j.job.Leaving(m.rank) {
 				at = min(at, take)
 			}
 		}
@@ -321,5 +322,5 @@ func growsFrom(policy *cluster.Policy, job *cluster.Job) cluster.Instant {
 	if job.Members.Resized == 0 {
 		return 0
 	}
-	return job.Members.Resized.Add(policy.Elastic.ResizeInterval)
+	return job.Members.Resized.Add(policy.Elastic.Interval)
 }

@@ -86,10 +86,10 @@ func (p *Pass) GrowthObstacle(job *cluster.Job) string {
 		return fmt.Sprintf("its nodes have changed %s, and each extra node must be able to leave within %d; gctl requeue %s begins another attempt",
 			words.Count(int64(job.Members.Resizes), "time"), cluster.MaxResizes, job.Ref())
 	case growsFrom(p.Snap.Policy, job) > p.Snap.Now:
-		return fmt.Sprintf("its nodes changed %s ago, and it grows %s after a change (resize_interval)",
-			cluster.FormatElapsed(p.Snap.Now.Sub(job.Members.Resized)), cluster.FormatElapsed(rules.ResizeInterval))
-	case job.Limit() > 0 && job.Limit().Sub(p.Snap.Now) < rules.MinExtraTime:
-		return fmt.Sprintf("less than %s of its time limit is left (min_extra_time)", cluster.FormatElapsed(rules.MinExtraTime))
+		return fmt.Sprintf("its nodes changed %s ago, and it grows %s after a change (elastic.interval)",
+			cluster.FormatElapsed(p.Snap.Now.Sub(job.Members.Resized)), cluster.FormatElapsed(rules.Interval))
+	case job.Limit() > 0 && job.Limit().Sub(p.Snap.Now) < rules.MinTime:
+		return fmt.Sprintf("less than %s of its time limit is left (elastic.min_time)", cluster.FormatElapsed(rules.MinTime))
 	}
 	return ""
 }
@@ -109,7 +109,7 @@ func (p *Pass) ExplainGrowth(job *cluster.Job) string {
 		return o
 	}
 	if len(g.got) == 0 {
-		return fmt.Sprintf("it needs %s more that suit it, are idle, and are in no plan for %s (min_extra_time)", words.Count(step, "node"), cluster.FormatElapsed(p.extraTime()))
+		return fmt.Sprintf("it needs %s more that suit it, are idle, and are in no plan for %s (elastic.min_time)", words.Count(step, "node"), cluster.FormatElapsed(p.extraTime()))
 	}
 	return ""
 }
@@ -126,7 +126,7 @@ func (p *Pass) mostNodes(job *cluster.Job) int32 {
 
 // extraTime returns for how long a node is in no plan at least when it is granted.
 func (p *Pass) extraTime() time.Duration {
-	return max(p.Snap.Policy.Elastic.MinExtraTime, p.res.Lead, time.Second)
+	return max(p.Snap.Policy.Elastic.MinTime, p.res.Lead, time.Second)
 }
 
 // grow finds as many extra nodes for a job as it may get, in whole steps. undo gets what removes them from the profile.
@@ -174,7 +174,7 @@ func (p *Pass) grow(job *cluster.Job, undo *[]func()) *growth {
 
 // limitsGrowth returns why limits keep a job from getting more nodes than it has, what is promised to others included.
 func (p *Pass) limitsGrowth(job *cluster.Job, has, more int32) (string, bool) {
-	if o, limited := p.Check.Limits.Grows(job.Spec, has, more); limited {
+	if o, limited := p.Check.Limits.ExceededByGrowth(job.Spec, has, more); limited {
 		return o.Detail, true
 	}
 	if !p.Check.Limits.Limited() {

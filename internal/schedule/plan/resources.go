@@ -28,7 +28,7 @@ type Resources struct {
 	Prices   map[string]int64 // of an hour of a GPU, by type
 	Failing  []string         // the nodes that fail often, by name
 
-	Lead time.Duration // from the decision to take an extra node back until it is free
+	Lead time.Duration // from the decision to reclaim an extra node until it is free
 
 	policy      *cluster.Policy
 	switches    []cluster.Switch
@@ -74,7 +74,7 @@ func NewResources(snap *cluster.Snapshot, rules *eligible.Rules) *Resources {
 			r.Hosts = append(r.Hosts, topology.NewHost(n))
 		}
 	}
-	r.Lead = snap.Policy.Elastic.ResizeGrace + r.Grace
+	r.Lead = snap.Policy.Elastic.Grace + r.Grace
 	r.Failing = cluster.OftenFailing(snap.Nodes, snap.Now)
 	r.arrange(snap)
 	for h, host := range r.Hosts {

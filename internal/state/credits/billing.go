@@ -70,7 +70,7 @@ func (x *Credits) Bill(e *Env, j *cluster.Job) accounting.Credits {
 	var lost []string
 	if last := len(n.Segments) - 1; last >= 0 {
 		g := &n.Segments[last]
-		ran = max(0, ran-earlier(j, &n)) // on the GPUs of the last segment
+		ran = max(0, ran-billedBefore(j, &n)) // on the GPUs of the last segment
 		bill.Total = accounting.Millis(g.GPUs, ran)
 		if lost = lostNodes(j); len(lost) > 0 {
 			bill.Total = min(bill.Total, g.Base+g.Count)
@@ -89,8 +89,8 @@ func (x *Credits) Bill(e *Env, j *cluster.Job) accounting.Credits {
 	return settled.Paid() // including hourly charges
 }
 
-// earlier returns for how long an attempt was charged in earlier segments of its lien: until its nodes changed last.
-func earlier(j *cluster.Job, n *accounting.Lien) time.Duration {
+// billedBefore returns for how long an attempt was charged in earlier segments of its lien: until its nodes changed last.
+func billedBefore(j *cluster.Job, n *accounting.Lien) time.Duration {
 	if last := len(n.Segments) - 1; last > 0 {
 		return max(0, n.Segments[last].Since.Sub(j.Started))
 	}
@@ -107,7 +107,7 @@ const maxReportDelay = time.Minute
 // nothing.
 func billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
 	interval := j.Ended.Sub(j.Started)
-	if (j.Outcome == cluster.NodeFailed || j.Reason == cluster.ReasonCheckpoint) && !begun(j) {
+	if (j.Outcome == cluster.NodeFailed || j.Reason == cluster.ReasonCheckpoint || j.Reason == cluster.ReasonCredentialsRefused) && !begun(j) {
 		return 0
 	}
 	had := nodesCounted(j)
@@ -116,7 +116,7 @@ func billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
 	}
 	if last := len(n.Segments) - 1; last >= 0 {
 		g := &n.Segments[last]
-		had = max(had, earlier(j, n)+time.Duration((g.Base+g.Count)/g.GPUs)*time.Millisecond)
+		had = max(had, billedBefore(j, n)+time.Duration((g.Base+g.Count)/g.GPUs)*time.Millisecond)
 	}
 	if interval-had <= maxReportDelay {
 		return interval

@@ -21,7 +21,7 @@ func (x *Credits) Meter(e *Env, s *command.JobSample, j *cluster.Job) (warn bool
 	}
 	count := s.GPUms
 	if j != nil && j.Spec.TimeLimit > 0 {
-		count = min(count, accounting.Millis(n.Segments[last].GPUs, max(0, j.Spec.TimeLimit-earlier(j, &n))))
+		count = min(count, accounting.Millis(n.Segments[last].GPUs, max(0, j.Spec.TimeLimit-billedBefore(j, &n))))
 	}
 	before := n.Segments[last].Seen
 	x.ledger.Meter(e.Now, []accounting.Sample{{Lien: n.ID, Segment: last, Epoch: s.Epoch, Number: s.Number, Count: count}})

@@ -530,6 +530,7 @@ const (
 	AuditKind_AUDIT_KIND_NODES_CANCEL_REBOOT    AuditKind = 47
 	AuditKind_AUDIT_KIND_NODES_FENCED           AuditKind = 48
 	AuditKind_AUDIT_KIND_FENCE_FAILED           AuditKind = 49
+	AuditKind_AUDIT_KIND_NODES_REBOOT_TIMEOUT   AuditKind = 50
 )
 
 // Enum value maps for AuditKind.
@@ -585,6 +586,7 @@ var (
 		47: "AUDIT_KIND_NODES_CANCEL_REBOOT",
 		48: "AUDIT_KIND_NODES_FENCED",
 		49: "AUDIT_KIND_FENCE_FAILED",
+		50: "AUDIT_KIND_NODES_REBOOT_TIMEOUT",
 	}
 	AuditKind_value = map[string]int32{
 		"AUDIT_KIND_UNSPECIFIED":            0,
@@ -637,6 +639,7 @@ var (
 		"AUDIT_KIND_NODES_CANCEL_REBOOT":    47,
 		"AUDIT_KIND_NODES_FENCED":           48,
 		"AUDIT_KIND_FENCE_FAILED":           49,
+		"AUDIT_KIND_NODES_REBOOT_TIMEOUT":   50,
 	}
 )
 
@@ -2378,7 +2381,7 @@ type NodeReboot struct {
 	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
-	Due           bool                   `protobuf:"varint,5,opt,name=due,proto3" json:"due,omitempty"` // it has no jobs: the reboot has begun or begins
+	Issued        bool                   `protobuf:"varint,5,opt,name=issued,proto3" json:"issued,omitempty"` // the node has no jobs, and was ordered to reboot
 	StayDrained   bool                   `protobuf:"varint,6,opt,name=stay_drained,json=stayDrained,proto3" json:"stay_drained,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2442,9 +2445,9 @@ func (x *NodeReboot) GetSince() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *NodeReboot) GetDue() bool {
+func (x *NodeReboot) GetIssued() bool {
 	if x != nil {
-		return x.Due
+		return x.Issued
 	}
 	return false
 }
@@ -2566,9 +2569,9 @@ type UpdateNodesRequest struct {
 	Names     []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
 	Action    NodeAction             `protobuf:"varint,3,opt,name=action,proto3,enum=greylag.v1.NodeAction" json:"action,omitempty"`
 	Reason    string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // required to drain
-	// Removes a silent node even if it has jobs; the jobs end as after a node failure. Keeps a node drained after
-	// its reboot.
+	// Removes a silent node even if it has jobs; the jobs end as after a node failure.
 	Force         bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
+	StayDrained   bool `protobuf:"varint,6,opt,name=stay_drained,json=stayDrained,proto3" json:"stay_drained,omitempty"` // keeps a node drained after its reboot
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2634,6 +2637,13 @@ func (x *UpdateNodesRequest) GetReason() string {
 func (x *UpdateNodesRequest) GetForce() bool {
 	if x != nil {
 		return x.Force
+	}
+	return false
+}
+
+func (x *UpdateNodesRequest) GetStayDrained() bool {
+	if x != nil {
+		return x.StayDrained
 	}
 	return false
 }
@@ -4975,28 +4985,29 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x05tries\x18\x03 \x01(\rR\x05tries\x120\n" +
 	"\x05tried\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05tried\x12\x18\n" +
 	"\afailure\x18\x05 \x01(\tR\afailure\x12.\n" +
-	"\x04next\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04next\"\xb8\x01\n" +
+	"\x04next\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04next\"\xbe\x01\n" +
 	"\n" +
 	"NodeReboot\x12\x1b\n" +
 	"\twhen_idle\x18\x01 \x01(\bR\bwhenIdle\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\tR\x02by\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x120\n" +
-	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x10\n" +
-	"\x03due\x18\x05 \x01(\bR\x03due\x12!\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
+	"\x06issued\x18\x05 \x01(\bR\x06issued\x12!\n" +
 	"\fstay_drained\x18\x06 \x01(\bR\vstayDrained\"N\n" +
 	"\x10ListNodesRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12$\n" +
 	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"b\n" +
 	"\x11ListNodesResponse\x12&\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x10.greylag.v1.NodeR\x05nodes\x12%\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xa7\x01\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xca\x01\n" +
 	"\x12UpdateNodesRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x14\n" +
 	"\x05names\x18\x02 \x03(\tR\x05names\x12.\n" +
 	"\x06action\x18\x03 \x01(\x0e2\x16.greylag.v1.NodeActionR\x06action\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05force\x18\x05 \x01(\bR\x05force\"A\n" +
+	"\x05force\x18\x05 \x01(\bR\x05force\x12!\n" +
+	"\fstay_drained\x18\x06 \x01(\bR\vstayDrained\"A\n" +
 	"\x13UpdateNodesResponse\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\"\xd0\x01\n" +
@@ -5181,8 +5192,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1eCERTIFICATE_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CERTIFICATE_ORIGIN_JOINED\x10\x01\x12\x1e\n" +
 	"\x1aCERTIFICATE_ORIGIN_RENEWED\x10\x02\x12\x1b\n" +
-	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xdf\n" +
-	"\n" +
+	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\x84\v\n" +
 	"\tAuditKind\x12\x1a\n" +
 	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13AUDIT_KIND_ACCOUNTS\x10\x01\x12\x15\n" +
@@ -5234,7 +5244,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"!AUDIT_KIND_NODES_REBOOT_WHEN_IDLE\x10.\x12\"\n" +
 	"\x1eAUDIT_KIND_NODES_CANCEL_REBOOT\x10/\x12\x1b\n" +
 	"\x17AUDIT_KIND_NODES_FENCED\x100\x12\x1b\n" +
-	"\x17AUDIT_KIND_FENCE_FAILED\x1012\x92\x0e\n" +
+	"\x17AUDIT_KIND_FENCE_FAILED\x101\x12#\n" +
+	"\x1fAUDIT_KIND_NODES_REBOOT_TIMEOUT\x1022\x92\x0e\n" +
 	"\x0eClusterService\x12H\n" +
 	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
 	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +

@@ -173,6 +173,7 @@ const (
 	Reason_REASON_NODE_FENCING                          Reason = 62
 	Reason_REASON_OUTPUT_LIMIT                          Reason = 63
 	Reason_REASON_INACTIVE_LIMIT                        Reason = 64
+	Reason_REASON_CREDENTIALS_REFUSED                   Reason = 65
 )
 
 // Enum value maps for Reason.
@@ -243,6 +244,7 @@ var (
 		62: "REASON_NODE_FENCING",
 		63: "REASON_OUTPUT_LIMIT",
 		64: "REASON_INACTIVE_LIMIT",
+		65: "REASON_CREDENTIALS_REFUSED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":                           0,
@@ -310,6 +312,7 @@ var (
 		"REASON_NODE_FENCING":                          62,
 		"REASON_OUTPUT_LIMIT":                          63,
 		"REASON_INACTIVE_LIMIT":                        64,
+		"REASON_CREDENTIALS_REFUSED":                   65,
 	}
 )
 
@@ -1511,7 +1514,7 @@ func (x *JobSpec) GetElastic() *Elastic {
 	return nil
 }
 
-// Elastic says that a job with a range of nodes gets extra nodes while it runs, and gives them up to other jobs.
+// Elastic says that a job with a range of nodes gets extra nodes while it runs, which are reclaimed for other jobs.
 type Elastic struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Step          int32                  `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`                            // extra nodes are granted in multiples of it; at least 1
@@ -1638,7 +1641,7 @@ type JobMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Number        int32                  `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"` // GREYLAG_NODEID
-	Extra         bool                   `protobuf:"varint,3,opt,name=extra,proto3" json:"extra,omitempty"`   // beyond the minimum: it can be taken back
+	Extra         bool                   `protobuf:"varint,3,opt,name=extra,proto3" json:"extra,omitempty"`   // beyond the minimum: it can be reclaimed
 	Joins         bool                   `protobuf:"varint,4,opt,name=joins,proto3" json:"joins,omitempty"`   // the members file does not name it yet: its task has not started
 	Leaves        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=leaves,proto3" json:"leaves,omitempty"`  // when its tasks get SIGTERM; absent: it stays
 	Why           string                 `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`        // why it leaves
@@ -8086,7 +8089,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x13JOB_STATE_PREEMPTED\x10\n" +
 	"\x12\x17\n" +
 	"\x13JOB_STATE_NODE_FAIL\x10\v\x12\x1b\n" +
-	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\x98\x0f\n" +
+	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\xb8\x0f\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vREASON_NONE\x10\x01\x12\x13\n" +
@@ -8153,7 +8156,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x19REASON_CHECKPOINT_DAMAGED\x10=\x12\x17\n" +
 	"\x13REASON_NODE_FENCING\x10>\x12\x17\n" +
 	"\x13REASON_OUTPUT_LIMIT\x10?\x12\x19\n" +
-	"\x15REASON_INACTIVE_LIMIT\x10@*\xb9\x02\n" +
+	"\x15REASON_INACTIVE_LIMIT\x10@\x12\x1e\n" +
+	"\x1aREASON_CREDENTIALS_REFUSED\x10A*\xb9\x02\n" +
 	"\bMailType\x12\x19\n" +
 	"\x15MAIL_TYPE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fMAIL_TYPE_BEGIN\x10\x01\x12\x11\n" +

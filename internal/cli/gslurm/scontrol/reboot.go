@@ -27,7 +27,7 @@ func (c command) reboot(ctx context.Context, args []string) error {
 			switch strings.ToUpper(value) {
 			case "RESUME":
 			case "DOWN":
-				request.Force = true
+				request.StayDrained = true
 			default:
 				return &ui.UsageError{Problem: "Invalid nextstate: " + value, Advice: "the states are RESUME and DOWN"}
 			}

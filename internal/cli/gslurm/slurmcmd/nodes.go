@@ -26,7 +26,7 @@ type NodeState struct {
 
 // StateOf returns the state of a node.
 func StateOf(n *greylagv1.Node) NodeState {
-	s := NodeState{Base: "IDLE", Drain: n.Drain, Reserved: len(n.Reservations) > 0, Reboot: n.Reboot != nil && !n.Reboot.Due, Rebooting: n.Reboot.GetDue()}
+	s := NodeState{Base: "IDLE", Drain: n.Drain, Reserved: len(n.Reservations) > 0, Reboot: n.Reboot != nil && !n.Reboot.Issued, Rebooting: n.Reboot.GetIssued()}
 	switch {
 	case n.Jobs > 0 && (n.CpusUsed >= n.Cpus || len(n.Gpus) > 0 && len(n.GpusUsed) >= len(n.Gpus)):
 		s.Base = "ALLOCATED"
