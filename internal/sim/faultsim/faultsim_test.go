@@ -107,7 +107,7 @@ func TestElasticTrials(t *testing.T) {
 // TestLateEnds: nodes that are cut off for minutes report ends late; the time that they counted is
 // charged.
 func TestLateEnds(t *testing.T) {
-	_, x := small(t, 2, mixOf(t, "node-mtbf=1h,repair=4m,late-report=1,leader-change=1h,daemon-restart=2h,lost-report=0.5"), true)
+	_, x := small(t, 3, mixOf(t, "node-mtbf=1h,repair=4m,late-report=1,leader-change=1h,daemon-restart=2h,lost-report=0.5"), true)
 	if err := x.run(); err != nil {
 		t.Fatal(err)
 	}
