@@ -87,6 +87,9 @@ func (c *Cluster) layOutController(i, port int) error {
 		}
 		raft += fmt.Sprintf("reserve = \"%dMiB\"\n", max(1, c.options.DiskMiB/16))
 	}
+	if c.options.Fence != "" {
+		raft += fmt.Sprintf("[fence]\nprogram = %q\n", c.options.Fence)
+	}
 	c.controllers = append(c.controllers, ctl)
 	if err := os.WriteFile(ctl.clientFile(), fmt.Appendf(nil,
 		"controllers = [%q]\nca_file = %q\nauth_socket = %q\n", ctl.Addr, c.caFile(), c.socket()), 0o644); err != nil {

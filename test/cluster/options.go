@@ -55,6 +55,8 @@ type Options struct {
 	// Clocks allows shifting the controllers' clocks: gctld is built with the tag clockfault,
 	// whatever Programs says.
 	Clocks bool
+	// Fence is fence.program of the controllers.
+	Fence string
 	// Raft is put into the [raft] table of gctld.toml, such as
 	// "snapshot_threshold = 64".
 	Raft string
