@@ -159,6 +159,8 @@ type state struct {
 	unchecked  map[string]bool
 	repairing  map[string]cluster.Condition // by cause: those that drain the node until a repair
 	repaired   map[string]cluster.Condition // by cause: those of them that have ended, until the validation has a result
+	resetting  map[string]bool              // GPUs by UUID that are out of service until a reset
+	untested   map[string]string            // GPUs by UUID that were reset, until the validation has succeeded: their faults
 	hookFailed map[string]time.Time         // when a prolog or epilog failed last, by source
 	users      map[string]health.Use        // GPU by UUID: its use after its job
 	ports      []string                     // InfiniBand ports that were active
@@ -248,7 +250,7 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		staleScratchRenamed: make(chan struct{}),
 		blobs:               newBlobCache(), accounts: newAccounts(),
 		state: state{
-			counting: uint64(time.Now().UnixNano()), health: health.NewGPUs(), conditions: map[string]cluster.Condition{}, unchecked: map[string]bool{}, repaired: map[string]cluster.Condition{}, hookFailed: map[string]time.Time{}, users: map[string]health.Use{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
+			counting: uint64(time.Now().UnixNano()), health: health.NewGPUs(), conditions: map[string]cluster.Condition{}, unchecked: map[string]bool{}, repaired: map[string]cluster.Condition{}, resetting: map[string]bool{}, untested: map[string]string{}, hookFailed: map[string]time.Time{}, users: map[string]health.Use{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
 			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{}, leftScratch: map[string]error{},
 		},
 	}

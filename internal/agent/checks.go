@@ -22,7 +22,8 @@ type Checks struct {
 	Period, Timeout time.Duration
 	WhileBusy       bool
 	// Validate is run as root on the idle node after a boot, and when a condition has ended that drained it
-	// until a repair, before it takes jobs; "": none. It is killed after ValidateTimeout.
+	// until a repair, before it takes jobs; and for a GPU that was reset, before it takes jobs. "": none. It is
+	// killed after ValidateTimeout.
 	Validate        string
 	ValidateTimeout time.Duration
 	// InfiniBand is the directory of the ports, /sys/class/infiniband, and Ports the number of them that
@@ -82,7 +83,7 @@ func (a *Agent) loadHealth() {
 
 // saveHealth writes the health of the node for the next daemon. That runs the prolog and the epilog again.
 func (a *Agent) saveHealth() {
-	saved := health.Saved{Boot: a.boot(), GPUs: a.health, Ports: a.ports, Users: a.users, Validating: a.unchecked[causeValidation], Repaired: slices.Collect(maps.Values(a.repaired))}
+	saved := health.Saved{Boot: a.boot(), GPUs: a.health, Ports: a.ports, Users: a.users, Validating: a.unchecked[causeValidation], Repaired: slices.Collect(maps.Values(a.repaired)), Untested: a.untested}
 	for _, cause := range []string{causeProgram, causeInfiniBand, causeDisk, causeDriver, causeValidation} {
 		if c, is := a.conditions[cause]; is {
 			saved.Conditions = append(saved.Conditions, c)

@@ -205,7 +205,7 @@ func (s *state) conditionList() []cluster.Condition {
 func (s *state) statusOf(d *gpu.Device) health.Status {
 	status := s.health.Status(time.Now(), d.UUID)
 	use := s.users[d.UUID]
-	status.Fault = cmp.Or(status.Fault, d.Fault, use.Why)
+	status.Fault = cmp.Or(status.Fault, d.Fault, use.Why, s.untested[d.UUID])
 	status.Repair = max(status.Repair, use.Repair)
 	return status
 }

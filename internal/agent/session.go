@@ -162,6 +162,7 @@ func clockOffset(asked, answered, at time.Time) time.Duration {
 
 func (a *Agent) describe(request *greylagv1.RegisterNodeRequest) {
 	a.noteRepairs()
+	a.noteResets()
 	request.BootId = a.boot()
 	request.Cpus = int32(a.host.cpus)
 	request.Memory = int64(a.host.memory)
@@ -271,6 +272,7 @@ func (a *Agent) reportAll(ctx context.Context, epoch, version uint64) error {
 // sent.
 func (a *Agent) report(request *greylagv1.ReportTasksRequest, version uint64) uint64 {
 	a.noteRepairs()
+	a.noteResets()
 	request.Fault, request.Seen, request.Health = a.fault(), a.acted, a.nodeHealth()
 	if version != a.badSince {
 		request.Gpus = a.devices()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,6 +25,10 @@ func (a *Agent) loadValidation(saved health.Saved, found bool) {
 	}
 	for _, c := range saved.Repaired {
 		a.repaired[c.Cause] = c
+	}
+	maps.Copy(a.untested, saved.Untested)
+	for _, uuid := range saved.GPUs.Faulty(time.Now(), cluster.RepairReset) {
+		a.resetting[uuid] = true
 	}
 	_, failed := a.conditions[causeValidation]
 	switch {
@@ -67,6 +72,84 @@ func (a *Agent) noteRepairs() {
 	a.repairing = now
 }
 
+// noteResets requires a validation of each GPU that was out of service until a reset and works again. It runs in the
+// loop, before each report.
+func (a *Agent) noteResets() {
+	if a.cfg.Checks.Validate == "" {
+		return
+	}
+	before := len(a.untested)
+	for _, d := range a.inventory.Devices {
+		status := a.health.Status(time.Now(), d.UUID)
+		switch {
+		case status.Fault != "" && status.Repair == cluster.RepairReset:
+			a.resetting[d.UUID] = true
+		case a.resetting[d.UUID]:
+			delete(a.resetting, d.UUID)
+			a.untested[d.UUID] = fmt.Sprintf("validation after a reset: %s must succeed first", a.cfg.Checks.Validate)
+		}
+	}
+	if len(a.untested) != before {
+		a.badSince++
+		a.saveHealth()
+		nudge(a.validate)
+	}
+}
+
+// untestedGPU is a GPU that the validation program tests alone.
+type untestedGPU struct {
+	uuid, name string
+	index      int32
+}
+
+// untestedGPUs returns the GPUs that were reset and work otherwise. It runs in the loop.
+func (a *Agent) untestedGPUs() (list []untestedGPU) {
+	for _, d := range a.inventory.Devices {
+		if a.untested[d.UUID] != "" && a.health.Status(time.Now(), d.UUID).Fault == "" && d.Fault == "" {
+			list = append(list, untestedGPU{d.UUID, fmt.Sprintf("GPU %d", d.Index), d.Index})
+		}
+	}
+	return list
+}
+
+// validateGPUs runs the validation program for each GPU that was reset; jobs have the others meanwhile.
+func (a *Agent) validateGPUs(ctx context.Context, list []untestedGPU) {
+	checks := &a.cfg.Checks
+	for _, g := range list {
+		line, err := health.Run(ctx, checks.Validate, a.cfg.Name, checks.ValidateTimeout,
+			fmt.Sprintf("GREYLAG_GPU=%d", g.index), "GREYLAG_GPU_UUID="+g.uuid, "CUDA_VISIBLE_DEVICES="+g.uuid)
+		if ctx.Err() != nil {
+			return
+		}
+		a.post(func() { a.recordGPUValidation(g, line, err) })
+	}
+}
+
+// recordGPUValidation takes the result for one GPU: one that failed stays out of service. It runs in the loop.
+func (a *Agent) recordGPUValidation(g untestedGPU, line string, err error) {
+	before := a.devices()
+	if err != nil {
+		a.untested[g.uuid] = a.validationFailure(line, err)
+		a.log.Error("GPU validation failed", "gpu", g.name, "uuid", g.uuid, "message", a.untested[g.uuid])
+	} else {
+		a.log.Info("GPU validation succeeded", "gpu", g.name, "uuid", g.uuid, "program", a.cfg.Checks.Validate)
+		delete(a.untested, g.uuid)
+	}
+	a.compareHealth(before)
+	a.saveHealth()
+}
+
+// validationFailure returns why the validation program failed.
+func (a *Agent) validationFailure(line string, err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		line = fmt.Sprintf("killed after %s", a.cfg.Checks.ValidateTimeout)
+	case line == "":
+		line = err.Error()
+	}
+	return fmt.Sprintf("validation failed: %s: %s", a.cfg.Checks.Validate, line)
+}
+
 // drainingConditions returns the conditions of the node, and those that have ended without a validation yet, sorted.
 func (s *state) drainingConditions() []cluster.Condition {
 	list := s.conditionList()
@@ -78,8 +161,8 @@ func (s *state) drainingConditions() []cluster.Condition {
 	return cluster.SortConditions(list)
 }
 
-// watchValidation runs the validation program on the idle node when it is required, and again every Period
-// while it fails.
+// watchValidation runs the validation program on the idle node when it is required, or for single GPUs, and again
+// every Period while it fails.
 func (a *Agent) watchValidation(ctx context.Context) {
 	checks := &a.cfg.Checks
 	if checks.Validate == "" {
@@ -88,11 +171,15 @@ func (a *Agent) watchValidation(ctx context.Context) {
 	ticker := time.NewTicker(checks.Period)
 	defer ticker.Stop()
 	for {
-		due := false
+		due, single := false, []untestedGPU(nil)
 		if a.ask(ctx, func() {
 			due = a.isIdle() && a.faults[causeValidation] != ""
+			single = a.untestedGPUs()
 		}) != nil {
 			return
+		}
+		if !due {
+			a.validateGPUs(ctx, single)
 		}
 		if due {
 			line, err := health.Run(ctx, checks.Validate, a.cfg.Name, checks.ValidateTimeout)
@@ -114,17 +201,13 @@ func (a *Agent) watchValidation(ctx context.Context) {
 // runs again and whatever ends its drain. It runs in the loop.
 func (a *Agent) recordValidation(line string, err error) {
 	condition := cluster.Condition{}
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		line = fmt.Sprintf("killed after %s", a.cfg.Checks.ValidateTimeout)
-	case err != nil && line == "":
-		line = err.Error()
-	}
 	if err != nil {
-		condition = cluster.Condition{Effect: cluster.Drains, Message: fmt.Sprintf("validation failed: %s: %s", a.cfg.Checks.Validate, line)}
+		condition = cluster.Condition{Effect: cluster.Drains, Message: a.validationFailure(line, err)}
 	} else {
 		a.log.Info("validation succeeded", "program", a.cfg.Checks.Validate)
 		a.setFault(causeValidation, "")
+		clear(a.untested) // all GPUs were tested
+		a.badSince++
 	}
 	a.setCondition(causeValidation, condition)
 	clear(a.repaired)

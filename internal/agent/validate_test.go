@@ -111,3 +111,50 @@ func TestNoControllerAnswers(t *testing.T) {
 		t.Errorf("report: %v", end)
 	}
 }
+
+// TestValidationOfAGPU: a GPU that was reset stays out of service until the program has succeeded for it, while a job
+// runs on the other one; also over a restart of gnoded between.
+func TestValidationOfAGPU(t *testing.T) {
+	t.Parallel()
+	var h *hardware
+	n := newNode(t, "process", func(n *node) {
+		h = withGPUs(n)
+		path := program(t, n, "#!/bin/sh\n[ -z \"$GREYLAG_GPU\" ] && exit 0\necho $GREYLAG_GPU $GREYLAG_GPU_UUID $CUDA_VISIBLE_DEVICES > "+n.dir+"/tested\n[ -e "+n.dir+"/good ] || { echo memtest: 3 errors; exit 1; }\n")
+		n.cfg.Checks = Checks{Validate: path, Period: 100 * time.Millisecond}
+	})
+	n.until("in service", func() bool {
+		return len(n.reports) > 0 && n.fault() == "" && n.reports[len(n.reports)-1].GetHealth() != nil
+	})
+	n.want(at(1, 1), "#!/bin/sh\nexec sleep 1000\n", onGPU(n, 0))
+	n.reach(at(1, 1), "started")
+	fault := func() string {
+		if gpus := n.lastGPUs(); len(gpus) == 2 && gpus[0].GetFault() == "" {
+			return gpus[1].GetFault()
+		}
+		return "no report"
+	}
+	h.events <- gpu.Event{UUID: "GPU-1", XID: 95, Action: gpu.Reset, Message: "uncontained"}
+	n.until("out of service", func() bool { return fault() == "uncontained (XID 95)" })
+	h.events <- gpu.Event{UUID: "GPU-1", Action: gpu.Verdict, Judged: true, Recovery: gpu.RecoverReset, Message: "reset"}
+	h.events <- gpu.Event{UUID: "GPU-1", Action: gpu.Verdict, Judged: true, Message: "healed"}
+	failed := func() bool {
+		return strings.HasPrefix(fault(), "validation failed: ") && strings.HasSuffix(fault(), ": memtest: 3 errors") && n.fault() == ""
+	}
+	n.until("a failed validation", failed)
+	if got, err := os.ReadFile(filepath.Join(n.dir, "tested")); err != nil || string(got) != "1 GPU-1 GPU-1\n" {
+		t.Errorf("tested %q, %v", got, err)
+	}
+	n.stop()
+	n.change(func() { n.reports = nil })
+	n.start()
+	n.until("the same after a restart", func() bool { return len(n.reports) > 0 && failed() })
+	touchFile(t, filepath.Join(n.dir, "good"))
+	n.until("in service again", func() bool { return fault() == "" })
+}
+
+func touchFile(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

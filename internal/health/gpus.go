@@ -353,6 +353,16 @@ func (g *GPUs) Status(now time.Time, uuid string) Status {
 	return s
 }
 
+// Faulty returns the GPUs, by UUID, that are out of service until a repair.
+func (g *GPUs) Faulty(now time.Time, until cluster.Repair) (uuids []string) {
+	for _, uuid := range slices.Sorted(maps.Keys(g.saved.Devices)) {
+		if s := g.Status(now, uuid); s.Fault != "" && s.Repair == until {
+			uuids = append(uuids, uuid)
+		}
+	}
+	return uuids
+}
+
 // Conditions returns the problems of the node with its GPUs.
 func (g *GPUs) Conditions(now time.Time) (list []cluster.Condition) {
 	add := func(cause string, effect cluster.Effect, repair cluster.Repair, format string, args ...any) {

@@ -54,12 +54,13 @@ func (p Program) Ran(program string, limit time.Duration, line string, err error
 
 // Run runs a program as this user, with a limit on its time, and returns the last line of its output. The
 // error wraps context.DeadlineExceeded if the program was killed, and *exec.ExitError if it failed.
-func Run(ctx context.Context, program, node string, limit time.Duration) (line string, err error) {
+func Run(ctx context.Context, program, node string, limit time.Duration, environment ...string) (line string, err error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var out lastBytes
 	cmd := exec.CommandContext(limited, program)
 	cmd.Env, cmd.Dir = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SLURMD_NODENAME=" + node, "GREYLAG_NODE=" + node}, "/"
+	cmd.Env = append(cmd.Env, environment...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

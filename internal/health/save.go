@@ -23,6 +23,9 @@ type Saved struct {
 	// that have ended, but still drain the node until it has one.
 	Validating bool
 	Repaired   []cluster.Condition
+	// Untested are GPUs, by UUID, that were reset and have not passed the validation since, with the fault that they
+	// have until then.
+	Untested map[string]string
 }
 
 // Use is why a GPU is out of service after a job that used it: something still does.
@@ -40,6 +43,7 @@ type savedFile struct {
 	Users      map[string]Use      `json:"users,omitempty"`
 	Validating bool                `json:"validating,omitempty"`
 	Repaired   []cluster.Condition `json:"repaired,omitempty"`
+	Untested   map[string]string   `json:"untested,omitempty"`
 }
 
 // Load reads what was saved in the same boot of the kernel, and reports whether there was any. A missing
@@ -56,12 +60,12 @@ func Load(path, boot string) (Saved, bool) {
 			delete(file.GPUs.Devices, uuid)
 		}
 	}
-	return Saved{boot, &GPUs{file.GPUs}, file.Conditions, file.Ports, file.Users, file.Validating, file.Repaired}, true
+	return Saved{boot, &GPUs{file.GPUs}, file.Conditions, file.Ports, file.Users, file.Validating, file.Repaired, file.Untested}, true
 }
 
 // Save writes the file atomically.
 func (s Saved) Save(path string) error {
-	data, err := json.MarshalIndent(savedFile{s.Boot, s.GPUs.saved, s.Conditions, s.Ports, s.Users, s.Validating, s.Repaired}, "", "\t")
+	data, err := json.MarshalIndent(savedFile{s.Boot, s.GPUs.saved, s.Conditions, s.Ports, s.Users, s.Validating, s.Repaired, s.Untested}, "", "\t")
 	if err != nil {
 		return fmt.Errorf("save the health of the node: %w", err)
 	}
