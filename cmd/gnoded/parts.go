@@ -46,6 +46,7 @@ func jobPrograms() (paths []string) {
 // assemble creates them. A missing runtime does not end the daemon: the node reports it.
 func assemble(cfg config.Node, log *slog.Logger) parts {
 	p := parts{metrics: nodes.New(cfg.Metrics.Compat...), config: agent.Config{
+		MPSDir: cfg.StateDir + "-mps", MPSControl: "nvidia-cuda-mps-control",
 		Name: cfg.Name, StateDir: cfg.StateDir, Report: cfg.Poll.Report, Health: cfg.Poll.Health, Meter: cfg.Poll.Meter,
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features, Region: cfg.Region, Gres: cfg.Gres,
 		ScratchDir: cfg.ScratchDir, ScratchReserve: cfg.ScratchReserve,

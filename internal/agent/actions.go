@@ -170,11 +170,11 @@ func (a *Agent) remove(_ context.Context, t *task) {
 	if t.removing.IsZero() {
 		t.removing = time.Now()
 	}
-	uuids, hook := a.uuidsOf(t), a.hookOf(t)
-	limit := removeTimeout + gpuReleaseTimeout + a.cfg.HookTimeout
+	share, hook := a.sharerOf(t), a.hookOf(t)
+	limit := removeTimeout + gpuReleaseTimeout + a.cfg.HookTimeout + 2*mpsTimeout
 	var problems []problem
 	a.runAsync(t, limit, func(ctx context.Context) (err error) {
-		if problems, err = a.clearTask(ctx, t.ID, uuids, hook); err == nil {
+		if problems, err = a.clearTask(ctx, t, share, hook); err == nil {
 			a.removeScratch(t.ID)
 		}
 		return err
@@ -186,6 +186,9 @@ func (a *Agent) remove(_ context.Context, t *task) {
 		}
 		a.setCondition(unkillableKey(t.ID.Job), cluster.Condition{})
 		for _, found := range problems {
+			if found.gpu != "" && share.shares && a.isShared(t, found.gpu) { // another task has started there meanwhile
+				continue
+			}
 			a.setProblem(t.ID.Job, found)
 		}
 		if t.Phase < reconcile.Ended { // it never started
@@ -208,15 +211,19 @@ func (a *Agent) remove(_ context.Context, t *task) {
 }
 
 // clearTask removes a task from the runtime, checks its GPUs and runs the epilog.
-func (a *Agent) clearTask(ctx context.Context, id reconcile.ID, uuids []string, h *hook) ([]problem, error) {
+func (a *Agent) clearTask(ctx context.Context, t *task, s sharer, h *hook) ([]problem, error) {
 	a.slots <- struct{}{}
 	defer func() { <-a.slots }()
 	limited, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
-	if err := a.runtime.Remove(limited, taskID(id)); err != nil {
+	if err := a.runtime.Remove(limited, taskID(t.ID)); err != nil {
 		return nil, err
 	}
-	return a.checkAfterTask(ctx, uuids, h), nil
+	own, err := a.leaveGPU(ctx, t, s)
+	if err != nil {
+		return nil, err
+	}
+	return a.checkAfterTask(ctx, own, h), nil
 }
 
 // removeAgain schedules another attempt. A node that cannot remove tasks gets no new ones. The job waits for a task

@@ -92,6 +92,8 @@ type Config struct {
 	// mounted into tasks with images; missing ones are left out.
 	Sockets  *auth.JobSockets
 	Programs []string
+	// MPSDir is the parent of the directories of MPS daemons, and MPSControl the program that controls them.
+	MPSDir, MPSControl string
 	// Describe passes the devices to the runtime before any task starts.
 	Describe func(gpu.Inventory) error
 
@@ -111,6 +113,7 @@ type Agent struct {
 	session Session
 	runtime tasks.Runtime
 	gpus    gpu.Provider
+	mps     mpsDaemons
 	db      *taskdb.DB
 	log     *slog.Logger
 
@@ -249,6 +252,7 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		slots:               make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
 		staleScratchRenamed: make(chan struct{}),
 		blobs:               newBlobCache(), accounts: newAccounts(),
+		mps: mpsDaemons{dir: cfg.MPSDir, program: cfg.MPSControl},
 		state: state{
 			counting: uint64(time.Now().UnixNano()), health: health.NewGPUs(), conditions: map[string]cluster.Condition{}, unchecked: map[string]bool{}, repaired: map[string]cluster.Condition{}, resetting: map[string]bool{}, untested: map[string]string{}, hookFailed: map[string]time.Time{}, users: map[string]health.Use{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
 			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{}, leftScratch: map[string]error{},

@@ -35,18 +35,19 @@ var errPostpone = errors.New("cannot start yet")
 
 // launch holds all that the start of a task needs from the state of the loop.
 type launch struct {
-	id      reconcile.ID
-	spec    *greylagv1.WantedTask
-	own     *greylagv1.NodeAllocation
-	node    string
-	cluster string
-	cpus    []int
-	gpus    []device        // in the order of the allocation
-	pinned  bool            // the task sees no other GPUs
-	ready   bool            // the runtime worked at the last check
-	hook    *hook           // prolog to run; nil: none
-	tmpDir  string          // its scratch space; "": none
-	others  <-chan struct{} // closed when the other nodes of the job are ready; nil: it need not wait
+	id        reconcile.ID
+	spec      *greylagv1.WantedTask
+	own       *greylagv1.NodeAllocation
+	node      string
+	cluster   string
+	cpus      []int
+	gpus      []device        // in the order of the allocation
+	pinned    bool            // the task sees no other GPUs
+	gpuMemory cluster.Bytes   // of the first GPU
+	ready     bool            // the runtime worked at the last check
+	hook      *hook           // prolog to run; nil: none
+	tmpDir    string          // its scratch space; "": none
+	others    <-chan struct{} // closed when the other nodes of the job are ready; nil: it need not wait
 
 	credentials string // path on this node of the secret with S3 credentials; "": none
 
@@ -152,6 +153,9 @@ func (a *Agent) launchOf(t *task) (*launch, error) {
 		}
 		l.gpus = append(l.gpus, device{index: index, uuid: a.inventory.Devices[index].UUID})
 	}
+	if len(l.gpus) > 0 {
+		l.gpuMemory = a.inventory.Devices[l.gpus[0].index].Memory
+	}
 	return l, nil
 }
 
@@ -241,6 +245,9 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 		return tasks.Spec{}, err
 	}
 	if err := a.addMembers(&spec, l, socket, inside); err != nil {
+		return tasks.Spec{}, err
+	}
+	if err := a.addMPS(ctx, &spec, l); err != nil {
 		return tasks.Spec{}, err
 	}
 	a.addMounts(&spec, account.home, l)

@@ -116,6 +116,7 @@ func (a *Agent) load(ctx context.Context) error {
 		a.adopt(ctx, found)
 	}
 	a.reopenSockets()
+	a.endUnusedMPS()
 	for _, t := range a.tasks {
 		if t.Phase == reconcile.Started {
 			a.watchTask(ctx, t)

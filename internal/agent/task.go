@@ -44,6 +44,7 @@ type task struct {
 	members    uint32        // version of its members file; 0: not written since this daemon has it
 	output     uint32        // how large its output is: see ReportedTask
 	flooded    atomic.Bool   // the node kills it because of the size of its output
+	leftGPU    bool          // its processes are gone, and it does not use its GPU any more
 	others     chan struct{} // closed when the other nodes of its job are ready; nil: it need not wait
 }
 

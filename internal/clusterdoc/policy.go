@@ -91,6 +91,7 @@ type partition struct {
 	Priority      int           `toml:"priority"`
 	MemPerCPU     cluster.Bytes `toml:"mem_per_cpu"`
 	MemPerGPU     cluster.Bytes `toml:"mem_per_gpu"`
+	GPUShare      int           `toml:"gpu_share"` // 0: jobs share no GPU
 }
 
 type qos struct {
@@ -206,7 +207,7 @@ func (p *policy) policy() cluster.Policy {
 	for _, x := range p.Partitions {
 		out.Partitions = append(out.Partitions, cluster.Partition{
 			Name: x.Name, Nodes: x.Nodes, Default: x.Default, Down: x.Down, MaxTime: x.MaxTime, DefaultTime: x.DefaultTime,
-			MaxNodes: int32(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int32(x.Priority), MemPerCPU: x.MemPerCPU, MemPerGPU: x.MemPerGPU,
+			MaxNodes: int32(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int32(x.Priority), MemPerCPU: x.MemPerCPU, MemPerGPU: x.MemPerGPU, GPUShare: int32(x.GPUShare),
 		})
 	}
 	for _, x := range p.QOS {
@@ -241,7 +242,7 @@ func fileOf(p *cluster.Policy) policy {
 	for _, x := range p.Partitions {
 		out.Partitions = append(out.Partitions, partition{
 			Name: x.Name, Nodes: x.Nodes, Default: x.Default, Down: x.Down, MaxTime: x.MaxTime, DefaultTime: x.DefaultTime,
-			MaxNodes: int(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int(x.Priority), MemPerCPU: x.MemPerCPU, MemPerGPU: x.MemPerGPU,
+			MaxNodes: int(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int(x.Priority), MemPerCPU: x.MemPerCPU, MemPerGPU: x.MemPerGPU, GPUShare: int(x.GPUShare),
 		})
 	}
 	for _, x := range p.QOS {

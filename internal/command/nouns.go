@@ -235,6 +235,8 @@ func requestFields(c *codec.Coder, x *cluster.Request) {
 	codec.Int(c, &x.MaxNodes)
 	codec.Int(c, &x.Tasks)
 	codec.List(c, &x.Gres, gresFields)
+	codec.Int(c, &x.Share.Jobs)
+	codec.Bool(c, &x.Share.MPS)
 }
 
 // The following have no length of their own and can therefore never grow.
@@ -533,6 +535,7 @@ func partitionFields(c *codec.Coder, x *cluster.Partition) {
 	codec.Int(c, &x.Priority)
 	codec.Int(c, &x.MemPerCPU)
 	codec.Int(c, &x.MemPerGPU)
+	codec.Int(c, &x.GPUShare)
 }
 
 func qos(c *codec.Coder, x *cluster.QOS) { codec.Record(c, x, qosFields) }

@@ -93,6 +93,9 @@ func parseGRES(word string) (g gres, err error) {
 				g.gpuTypes, g.gpus, err = parseGPUs(rest)
 			}
 		default:
+			if err := refuseShards(name, term); err != nil {
+				return gres{}, err
+			}
 			var other cluster.Gres
 			other, err = parseCounted(name, rest)
 			g.others = append(g.others, other)

@@ -36,7 +36,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 // An elastic job has [step=N]; one that runs also [resized=D ago] [leaves=NODES]. Its nodes beyond nodes=N are extra ones.
 //
 // A job may also have [connect=WORD] [switches=N] [late=D] [gpumin=SIZE] [licence=NAME:N] [in=RESERVATION] [or=PARTITIONS]
-// [region=R,S] [price=N] [most=N nodes] [gres=NAME:TYPE:N,NAME:N] [avoids=NODES] [crashed]; a node [region=R].
+// [region=R,S] [price=N] [most=N nodes] [gres=NAME:TYPE:N,NAME:N] [avoids=NODES] [crashed] [share=N] [mps]; a node [region=R].
 type picture struct {
 	snap   cluster.Snapshot
 	ended  map[cluster.JobID]*cluster.Job
@@ -230,6 +230,7 @@ func readRequest(t testing.TB, spec *cluster.JobSpec, w words) {
 		q.Licences = []cluster.Licence{{Name: name, Count: words{"n": count}.n("n", 1)}}
 	}
 	q.Gres = gresIn(w)
+	q.Share = cluster.GPUShare{Jobs: w.n("share", 0), MPS: w.has("mps")}
 	spec.OtherPartitions, spec.Reservation = w.list("or"), w["in"]
 	q.Regions, q.MaxPrice = w.list("region"), int64(w.n("price", 0))
 	if q.Switches == 0 && q.Connect == cluster.ConnectAny {

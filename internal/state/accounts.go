@@ -1,6 +1,8 @@
 package state
 
 import (
+	"slices"
+
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/internal/state/admission"
@@ -68,8 +70,23 @@ func (s *State) beginCharge(j *cluster.Job) {
 	qos, _ := s.policy.QOSNamed(j.Spec.QOS)
 	s.accounts.Begin(s.now, j.ID, &cluster.Charge{
 		AssociationKey: s.accounts.Tree().Resolve(j.Spec.Association()), QOS: j.Spec.QOS,
-		Rate: s.policy.Scheduling.FairShare.Bill(j.TRES, s.instances(j), qos.UsageExtra), Amounts: j.TRES,
+		Rate: s.billingRate(j, qos.UsageExtra), Amounts: j.TRES,
 	})
+}
+
+// billingRate returns the rate at which a job's allocation counts as usage. A job that shares its GPU counts its part
+// of the GPU, whether others have the rest or not.
+func (s *State) billingRate(j *cluster.Job, extra int32) int64 {
+	rate := s.policy.Scheduling.FairShare.Bill(j.TRES, s.instances(j), extra)
+	if !j.Spec.Request.Share.On() {
+		return rate
+	}
+	others := slices.DeleteFunc(slices.Clone(j.TRES), func(a cluster.Amount) bool {
+		_, typed := cluster.GPUTypeOf(a.Resource)
+		return typed || a.Resource == cluster.ResourceGPU
+	})
+	rest := s.policy.Scheduling.FairShare.Bill(others, nil, extra)
+	return rest + (rate-rest)/int64(j.Spec.Request.Share.Jobs)
 }
 
 // Accounts returns the accounts with their users and usage, at the instant of the view. O(1).

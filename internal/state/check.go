@@ -205,7 +205,7 @@ func (x *checking) allocation(j *cluster.Job) {
 			x.uses[a.Node] = u
 		}
 		for _, g := range a.GPUs {
-			if int(g) < len(u.GPUs) && u.GPUs[g] {
+			if by, shares := j.Spec.Sharers(); int(g) < len(u.GPUs) && u.GPUs[g] && !(shares && u.SharedGPU(g).Admits(by)) {
 				x.fault("GPU %d of node %s is given twice, once to job %d", g, a.Node, j.ID)
 			}
 		}
@@ -272,7 +272,7 @@ func (x *checking) checkNodes() {
 	for _, name := range slices.Sorted(maps.Keys(x.uses)) {
 		want := x.uses[name]
 		got, _ := x.State.uses.Get(name)
-		if got.Jobs != want.Jobs || got.CPUs != want.CPUs || got.Memory != want.Memory || got.Whole != want.Whole || !slices.Equal(got.Gres, want.Gres) ||
+		if got.Jobs != want.Jobs || got.CPUs != want.CPUs || got.Memory != want.Memory || got.Whole != want.Whole || !slices.Equal(got.Gres, want.Gres) || !slices.Equal(got.Shared, want.Shared) ||
 			!slices.Equal(taken(got.GPUs), taken(want.GPUs)) {
 			x.fault("node %s: used %+v, want %+v", name, got, *want)
 		}

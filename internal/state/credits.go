@@ -118,7 +118,7 @@ func (x *nodeTables) granted(j *cluster.Job) (all []accounting.GPUs) {
 		}
 		for i := range n.GPUs {
 			if slices.Contains(a.GPUs, int32(i)) || j.Spec.Request.Exclusive && n.GPUs[i].Fault == "" {
-				all = withGPU(all, n.GPUs[i].PricedType())
+				all = withGPU(all, cluster.PricedShare(n.GPUs[i].PricedType(), j.Spec.Request.Share))
 			}
 		}
 	}

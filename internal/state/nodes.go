@@ -85,11 +85,15 @@ func addUse(u *cluster.NodeUse, j *cluster.Job, a cluster.NodeAllocation, sign i
 	u.Jobs += sign
 	u.CPUs += sign * a.CPUs
 	u.Memory += cluster.Bytes(sign) * a.Memory
+	by, shares := j.Spec.Sharers()
 	for _, g := range a.GPUs {
 		for int(g) >= len(u.GPUs) {
 			u.GPUs = append(u.GPUs, false)
 		}
-		u.GPUs[g] = sign > 0
+		u.GPUs[g] = sign > 0 || shares && u.SharedGPU(g) != nil && u.SharedGPU(g).Jobs > 1
+		if shares {
+			u.CountSharer(g, by, sign)
+		}
 	}
 	u.Gres = cluster.AddGres(u.Gres, j.Spec.Request.Gres, int64(sign))
 	if j.Spec.Request.Exclusive {

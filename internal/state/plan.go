@@ -293,12 +293,13 @@ func (x *nodeTables) nodeMismatch(j *cluster.Job, a *cluster.NodeAllocation, pla
 			return fmt.Sprintf("node %s has too few %s free", a.Node, g.Name)
 		}
 	}
+	by, shares := j.Spec.Sharers()
 	last := int32(-1)
 	for _, g := range a.GPUs {
 		switch {
 		case g <= last || int(g) >= len(n.GPUs):
 			return fmt.Sprintf("node %s has no GPU %d, or the GPUs are not sorted", a.Node, g)
-		case int(g) < len(u.GPUs) && u.GPUs[g]:
+		case int(g) < len(u.GPUs) && u.GPUs[g] && !(shares && u.SharedGPU(g).Admits(by)):
 			return fmt.Sprintf("GPU %d of node %s is in use", g, a.Node)
 		case n.GPUs[g].Fault != "":
 			return fmt.Sprintf("GPU %d of node %s is faulty", g, a.Node)

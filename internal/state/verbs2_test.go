@@ -149,7 +149,7 @@ func (x *script) policy(w scriptLine) string {
 	p := cluster.DefaultPolicy()
 	main := &p.Partitions[0]
 	main.Down, main.MaxTime, main.MaxNodes = w.has("down"), w.duration("maxtime"), int32(w.number("maxnodes", 0))
-	main.AllowAccounts = w.list("accounts")
+	main.AllowAccounts, main.GPUShare = w.list("accounts"), int32(w.number("gpushare", 0))
 	if main.MaxTime > 0 {
 		main.DefaultTime = min(main.DefaultTime, main.MaxTime)
 	}
@@ -299,6 +299,9 @@ func (x *script) nodes() string {
 	for n := range v.Nodes() {
 		u := v.Use(n.Name)
 		line := fmt.Sprintf("%s %s epoch %d jobs %d cpus %d mem %s gpus %v", n.Name, n.State(u), n.Epoch, u.Jobs, u.CPUs, u.Memory, taken(u.GPUs))
+		for _, g := range u.Shared {
+			line += fmt.Sprintf(" GPU %d shared by %d of %d", g.GPU, g.Jobs, g.By.GPUShare.Jobs)
+		}
 		if n.Drain {
 			line += fmt.Sprintf(" drained by %s: %s", n.DrainBy, n.DrainWhy)
 		}

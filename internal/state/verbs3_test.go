@@ -42,6 +42,7 @@ func nearness(w scriptLine, spec *cluster.JobSpec) {
 		r.SwitchWait = w.duration("wait")
 	}
 	r.Licences, r.Gres = licencesOf(w.list("licences")), gresOf(w.list("gres"))
+	r.Share = cluster.GPUShare{Jobs: int32(w.number("share", 0)), MPS: w.has("mps")}
 	r.Regions, r.MaxPrice = w.list("regions"), w.number("price", 0)
 	spec.Reservation, spec.OtherPartitions = w.keys["reservation"], w.list("others")
 	spec.Secrets = w.list("secrets")

@@ -216,6 +216,9 @@ func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string, now cl
 			p.GpusUsed = append(p.GpusUsed, int32(i))
 		}
 	}
+	for _, g := range use.Shared {
+		p.SharedGpus = append(p.SharedGpus, &greylagv1.SharedGPU{Index: g.GPU, Jobs: g.Jobs, MaxJobs: g.By.GPUShare.Jobs, Mps: g.By.MPS})
+	}
 	return p
 }
 
@@ -246,6 +249,7 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 		Tmp:    cluster.CountGres(spec.Request.Gres, &cluster.Gres{Name: cluster.GresTmp}) * int64(cluster.MiB),
 		Mounts: writeMounts(spec.Mounts), Resume: writeResumePoint(j, rank), Waits: Waits(j, rank), CheckpointDir: spec.CheckpointDir,
 		CheckpointSignal: writeCheckpointSignal(spec), CheckpointBase: Timestamp(SignalBase(j)), Elastic: writeElasticTask(j, rank),
+		GpuShare: spec.Request.Share.Jobs, Mps: spec.Request.Share.MPS,
 	}
 	if j.Array != 0 {
 		w.ArrayId, w.ArraySize = uint64(j.Array), spec.ArraySize

@@ -217,7 +217,7 @@ func ReadRequest(p *greylagv1.Request) (cluster.Request, error) {
 		Features: p.GetFeatures(), Exclusive: p.GetExclusive(),
 		GPUMemory: cluster.Bytes(p.GetGpuMemory()), Switches: p.GetSwitches(),
 		MaxPrice: p.GetMaxPrice(), Regions: p.GetRegions(), MemFrom: cluster.MemorySource(p.GetMemory()),
-		MaxNodes: p.GetMaxNodes(), Tasks: p.GetTasks(),
+		MaxNodes: p.GetMaxNodes(), Tasks: p.GetTasks(), Share: cluster.GPUShare{Jobs: p.GetGpuShare(), MPS: p.GetMps()},
 	}
 	if err := readPlaces(p, &r); err != nil {
 		return r, err
@@ -243,6 +243,7 @@ func WriteRequest(r *cluster.Request) *greylagv1.Request {
 		GpuMemory: int64(r.GPUMemory), Connect: writeConnect(r), Switches: r.Switches, SwitchWait: writeSwitchWait(r),
 		Licences: writeLicences(r.Licences), MaxPrice: r.MaxPrice, Regions: r.Regions, Memory: greylagv1.MemorySource(r.MemFrom),
 		MaxNodes: r.MaxNodes, Tasks: r.Tasks, Gres: WriteGres(r.Gres),
+		GpuShare: r.Share.Jobs, Mps: r.Share.MPS,
 	}
 }
 

@@ -67,6 +67,9 @@ func (l *Ledger) Price(gpuType string, at cluster.Instant) (Credits, error) {
 		return 0, fmt.Errorf("%w for GPU type %s", ErrNoPrice, gpuType)
 	}
 	p, found := l.ownPrice(parent, at)
+	if !found && profile == "" {
+		return 0, fmt.Errorf("%w for GPU type %s", ErrNoPrice, parent)
+	}
 	if !found {
 		return 0, fmt.Errorf("%w for GPU type %s, nor for %s, which it is a part of", ErrNoPrice, profile, parent)
 	}

@@ -14,3 +14,13 @@ func (p *Profile) Closed(hosts []int, from, to cluster.Instant, search func()) {
 	}
 	p.freed = p.freed[:min(given, len(p.freed))]
 }
+
+// Opened calls a function while an amount of a host is free for an interval that is taken. It must only search.
+// O(steps + bins).
+func (p *Profile) Opened(h int, from, to cluster.Instant, a *Amount, search func()) {
+	given := len(p.freed)
+	p.Release(h, from, to, a)
+	search()
+	p.Take(h, from, to, a)
+	p.freed = p.freed[:min(given, len(p.freed))]
+}

@@ -60,11 +60,12 @@ type MemoryRule struct {
 	PerGPU Bytes
 	CPUs   int32 // of each node
 	ByGPU  bool  // the job has GPUs, so shares are by GPUs
+	Parts  int32 // jobs that may share a GPU, so a share is by their number as well; 0 for 1
 }
 
 // MemoryRule returns the rule of the request.
 func (r *Request) MemoryRule() MemoryRule {
-	return MemoryRule{From: r.MemFrom, Least: r.MemoryOn(0), PerGPU: r.MemPerGPU, CPUs: r.CPUsPerNode(), ByGPU: r.TotalGPUs() > 0}
+	return MemoryRule{From: r.MemFrom, Least: r.MemoryOn(0), PerGPU: r.MemPerGPU, CPUs: r.CPUsPerNode(), ByGPU: r.TotalGPUs() > 0, Parts: r.Share.Jobs}
 }
 
 // On returns the memory taken on a node that gives the job that many GPUs.
@@ -82,7 +83,7 @@ func (m MemoryRule) On(n NodeSize, gpus int32) Bytes {
 func (m MemoryRule) PerGPUOn(n NodeSize) Bytes {
 	switch {
 	case m.From == MemoryShare && m.ByGPU:
-		return n.share(n.GPUs)
+		return n.share(n.GPUs * max(m.Parts, 1))
 	case m.From == MemoryShare, m.From == MemoryAll:
 		return 0
 	}

@@ -204,25 +204,38 @@ func (g *GPU) PricedType() string {
 	return fmt.Sprintf("%s@%s:%d", g.Type, g.ParentType, g.Share)
 }
 
+// PricedShare returns the name under which the part of a GPU that a job shares is charged, such as
+// h100@h100:14 for a quarter; the name of the whole GPU for another job.
+func PricedShare(priced string, s GPUShare) string {
+	if !s.On() {
+		return priced
+	}
+	return fmt.Sprintf("%s@%s:%d", priced, priced, MIGShares/s.Jobs)
+}
+
 // CutPricedType returns the type of a GPU, and of a MIG instance the type of its parent and its share in it,
-// in 1/[MIGShares]. The parent is "" for other GPUs. O(length).
+// in 1/[MIGShares]. The parent is "" for other GPUs. Of a part of a shared GPU the type is "", since the type of the GPU
+// is that of its parent. O(length).
 func CutPricedType(name string) (gpuType, parent string, share int64) {
 	gpuType, rest, found := strings.Cut(name, "@")
 	at := strings.LastIndexByte(rest, ':')
-	if !found || at < 1 || !IsMIGProfile(gpuType) {
+	if !found || at < 1 || !IsMIGProfile(gpuType) && gpuType != rest[:at] {
 		return name, "", 0
 	}
 	share, err := strconv.ParseInt(rest[at+1:], 10, 64)
 	if err != nil || share < 1 || share > MIGShares {
 		return name, "", 0
 	}
+	if gpuType == rest[:at] {
+		gpuType = ""
+	}
 	return gpuType, rest[:at], share
 }
 
 // TypeOfPriced returns the type of a GPU by the name under which it is charged.
 func TypeOfPriced(name string) string {
-	gpuType, _, _ := CutPricedType(name)
-	return gpuType
+	gpuType, parent, _ := CutPricedType(name)
+	return cmp.Or(gpuType, parent)
 }
 
 // OfMIGShare returns the part of an amount that an instance counts for: amount × share / [MIGShares], rounded

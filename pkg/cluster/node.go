@@ -175,9 +175,10 @@ type NodeUse struct {
 	Jobs   int32
 	CPUs   int32
 	Memory Bytes
-	GPUs   []bool // by GPU index; true when allocated
-	Gres   []Gres // allocated counts, sorted by name, without types; never changed in place
-	Whole  bool   // an exclusive job holds it
+	GPUs   []bool      // by GPU index; true when allocated
+	Gres   []Gres      // allocated counts, sorted by name, without types; never changed in place
+	Whole  bool        // an exclusive job holds it
+	Shared []SharedGPU // the GPUs that jobs share, by index; never changed in place
 }
 
 // State derives the state that users see from the node and its use.

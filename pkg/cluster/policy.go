@@ -20,6 +20,7 @@ type Partition struct {
 	Priority      int32         // tier: jobs of a higher one are planned first
 	MemPerCPU     Bytes         // for jobs that request no memory; 0 means their share of each node
 	MemPerGPU     Bytes         // for those of them that request GPUs; 0 means as MemPerCPU
+	GPUShare      int32         // the most jobs that may share a GPU; 0: none may
 }
 
 // Allows reports whether jobs of an account may run in the partition.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -149,6 +150,9 @@ func (part *Partition) check(fault faultReporter, at string) {
 	}
 	if part.MemPerGPU < 0 || part.MemPerGPU > maxMemory/64 { // times maxPerNode it does not overflow
 		fault(at+".mem_per_gpu", "partition %q: %s a GPU: out of range", part.Name, part.MemPerGPU)
+	}
+	if part.GPUShare != 0 && !slices.Contains(GPUShares[:], part.GPUShare) {
+		fault(at+".gpu_share", "partition %q: %d jobs cannot share a GPU, want 0 (none), 2, 4 or 8", part.Name, part.GPUShare)
 	}
 }
 

@@ -34,6 +34,7 @@ type Request struct {
 	Regions    []string  // if set, only nodes of these
 	MemFrom    MemorySource
 	Gres       []Gres // of each node, sorted by name
+	Share      GPUShare
 }
 
 // Special values of SwitchWait.

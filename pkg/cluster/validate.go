@@ -72,6 +72,7 @@ func (s *JobSpec) Validate() error {
 	s.checkCheckpointDir(fault)
 	s.checkCheckpointSignal(fault)
 	s.checkElastic(fault)
+	s.checkShare(fault)
 	if err := s.Retry.Check(); err != nil {
 		fault("%v", err)
 	}
@@ -127,6 +128,7 @@ func (s *JobSpec) checkDependencies(fault func(string, ...any)) {
 }
 
 func (r *Request) normalise() {
+	r.normaliseShare()
 	if r.Nodes == 0 && r.GPUs == 0 && r.Tasks == 0 {
 		r.Nodes = 1
 	}

@@ -120,6 +120,14 @@ type gpuJSON struct {
 	ParentType  string `json:"parent_type,omitempty"`
 	ParentMinor *int32 `json:"parent_minor,omitempty"`
 	Share       int32  `json:"share,omitempty"`
+
+	Shared *sharedJSON `json:"shared,omitempty"`
+}
+
+type sharedJSON struct {
+	Jobs    int32 `json:"jobs"`
+	MaxJobs int32 `json:"max_jobs"`
+	MPS     bool  `json:"mps,omitempty"`
 }
 
 type conditionJSON struct {
@@ -180,6 +188,16 @@ func gpuOf(g *greylagv1.GPU, used bool) gpuJSON {
 	return out
 }
 
+// sharedOf returns how jobs share a GPU; nil if none does.
+func sharedOf(n *greylagv1.Node, index int32) *sharedJSON {
+	for _, g := range n.SharedGpus {
+		if g.Index == index {
+			return &sharedJSON{g.Jobs, g.MaxJobs, g.Mps}
+		}
+	}
+	return nil
+}
+
 func nodesOf(all []*greylagv1.Node) nodeListJSON {
 	out := nodeListJSON{Nodes: []nodeJSON{}}
 	for _, n := range all {
@@ -196,7 +214,9 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 			FailureScore: n.FailureScore, FailsOften: n.FailsOften,
 		}
 		for _, g := range n.Gpus {
-			node.GPUs = append(node.GPUs, gpuOf(g, used[g.Index]))
+			gpu := gpuOf(g, used[g.Index])
+			gpu.Shared = sharedOf(n, g.Index)
+			node.GPUs = append(node.GPUs, gpu)
 		}
 		for _, c := range n.Conditions {
 			node.Conditions = append(node.Conditions, conditionJSON{c.Cause, wire.Word(c.Effect), wire.Word(c.Repair), c.Message, c.Job})

@@ -212,7 +212,7 @@ func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 		case g.Fault != "":
 			state = "bad: " + g.Fault
 		case used[g.Index]:
-			state = "used"
+			state = "used" + sharedText(n, g.Index)
 		}
 		if g.Degraded != "" && g.Fault == "" {
 			state += ", degraded: " + g.Degraded
@@ -424,3 +424,18 @@ func (t commands) tellDrained(ctx context.Context, c ui.Cluster, names []string)
 
 // errNothing is returned for arguments that select nothing.
 var errNothing = errors.New("no names given")
+
+// sharedText says how many jobs share a GPU; "" if none does.
+func sharedText(n *greylagv1.Node, index int32) string {
+	for _, g := range n.SharedGpus {
+		if g.Index != index {
+			continue
+		}
+		how := ""
+		if g.Mps {
+			how = ", under MPS"
+		}
+		return fmt.Sprintf(" by %s of one user (at most %d%s)", ui.Count(int64(g.Jobs), "job"), g.MaxJobs, how)
+	}
+	return ""
+}

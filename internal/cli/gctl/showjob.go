@@ -346,6 +346,9 @@ func requestText(q *greylagv1.Request) string {
 	}
 	add(q.GetGpus(), gpu, " in total")
 	add(q.GetGpusPerNode(), gpu, " per node")
+	if share := ui.ShareWords(q); share != "" {
+		words = append(words, share)
+	}
 	add(q.GetTasksPerNode(), "task", " per node")
 	add(q.GetCpusPerTask(), "CPU", " per task")
 	for _, m := range []struct {

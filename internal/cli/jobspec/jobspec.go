@@ -224,6 +224,8 @@ func request(q cluster.Request) message {
 		c.number(3, g.Count)
 		m.child(24, c)
 	}
+	m.number(50, int64(q.Share.Jobs))
+	m.flag(51, q.Share.MPS)
 	return m
 }
 

@@ -36,7 +36,7 @@ func full() jobscript.Options {
 			Exclude: []string{"exclude"}, Exclusive: true, GPUMemory: 14, Connect: cluster.ConnectLeaf, Switches: 16,
 			SwitchWait: 17 * time.Second, Licences: []cluster.Licence{{Name: "name", Count: 2}},
 			MaxPrice: 19, Regions: []string{"regions"}, MemFrom: cluster.MemoryAll, MaxNodes: 22, Tasks: 23,
-			Gres: []cluster.Gres{{Name: "name", Type: "type", Count: 3}},
+			Gres: []cluster.Gres{{Name: "name", Type: "type", Count: 3}}, Share: cluster.GPUShare{Jobs: 50, MPS: true},
 		},
 	}
 }

@@ -268,3 +268,15 @@ func DependencyWords(depends []*greylagv1.Dependency) []string {
 	}
 	return words
 }
+
+// ShareWords says how a job shares its GPU; "" if it has its GPUs for itself.
+func ShareWords(q *greylagv1.Request) string {
+	if q.GetGpuShare() == 0 {
+		return ""
+	}
+	how := "in time slices"
+	if q.GetMps() {
+		how = "under MPS"
+	}
+	return fmt.Sprintf("the GPU shared by up to %d jobs %s", q.GetGpuShare(), how)
+}

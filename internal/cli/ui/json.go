@@ -116,6 +116,8 @@ type requestJSON struct {
 	Regions      []string `json:"regions,omitempty"`
 	MaxNodes     int32    `json:"max_nodes,omitempty"`
 	Gres         []string `json:"gres,omitempty"` // such as nvme:2
+	GPUShare     int32    `json:"gpu_share,omitempty"`
+	MPS          bool     `json:"mps,omitempty"`
 }
 
 type nodeUseJSON struct {
@@ -177,7 +179,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 			q.Nodes, q.Gpus, q.GpusPerNode, q.GpuTypes, q.TasksPerNode, q.CpusPerTask,
 			q.MemPerNode, q.MemPerCpu, q.MemPerGpu, wire.Word(q.Memory), q.Features, q.NodeList, q.Exclude, q.Exclusive,
 			q.GpuMemory, wire.Word(q.Connect), q.Switches, switchWait(q), licenceWords(q.Licences),
-			priceWord(q.MaxPrice), q.Regions, q.MaxNodes, GresWords(q.Gres),
+			priceWord(q.MaxPrice), q.Regions, q.MaxNodes, GresWords(q.Gres), q.GpuShare, q.Mps,
 		}
 	}
 	for _, n := range j.Nodes {

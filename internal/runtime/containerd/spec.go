@@ -244,6 +244,9 @@ func commands(task *runtime.Spec) (list []specs.Mount) {
 	if task.Socket != "" {
 		list = append(list, bind(task.Socket, runtime.SocketDir, true))
 	}
+	if task.MPS != "" {
+		list = append(list, bind(task.MPS, runtime.MPSDir, false), bind("/dev/shm", "/dev/shm", false))
+	}
 	if task.Image == "" {
 		return list
 	}

@@ -91,6 +91,10 @@ func (b *Bookings) Unbook(e *Entry) {
 
 // strike is the inverse of enter. O(its hosts × starts of the host + log starts).
 func (b *Bookings) strike(e *Entry) {
+	if e.shared != nil {
+		e.shared.leave(e.Job.ID)
+		e.shared = nil
+	}
 	for _, share := range e.Shares {
 		list := b.byHost[share.Host]
 		i := slices.Index(list, e)

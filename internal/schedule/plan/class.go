@@ -62,6 +62,7 @@ type classKey struct {
 	maxPrice                               int64
 	account                                string // "" where none of its partitions lists accounts
 	avoids                                 string
+	share                                  cluster.GPUShare
 }
 
 // keyOf returns the key by all that a job requests.
@@ -74,7 +75,7 @@ func keyOf(spec *cluster.JobSpec) classKey {
 		memPerNode: q.MemPerNode, memPerCPU: q.MemPerCPU, memPerGPU: q.MemPerGPU, gpuMemory: q.GPUMemory, memFrom: q.MemFrom,
 		exclusive: q.Exclusive, includes: q.IncludesList(), regions: join(q.Regions), maxPrice: q.MaxPrice,
 		types: join(q.GPUTypes), features: join(q.Features), nodeList: join(q.NodeList), excludeList: join(q.Exclude),
-		gres: cluster.FormatGres(q.Gres),
+		gres: cluster.FormatGres(q.Gres), share: q.Share,
 	}
 	for _, l := range q.Licences {
 		key.licences += l.Name + "\x00" + strconv.Itoa(int(l.Count)) + "\x00"

@@ -32,6 +32,7 @@ type Entry struct {
 	tried    uint64            // the last move that considered it
 	queued   bool              // among the moves, for what became free on its own hosts
 	removed  bool              // from the schedule
+	shared   *sharedGPU        // on which it starts; nil if it starts on none
 }
 
 // Eligible reports whether the job may start as soon as there is a place for it.

@@ -133,7 +133,7 @@ func (p *Pass) reset() {
 	s.ineligible, s.singletons = newIneligible(), newSingletons()
 	s.elements.Reset()
 	s.moves = newMoves()
-	s.sequence = sequence{}
+	s.sequence, s.sharing = sequence{}, nil
 	s.started, s.preempting, s.reservesFreed = nil, false, false
 	p.changed = p.changed[:0]
 }
@@ -158,6 +158,9 @@ func (p *Pass) check(job *cluster.Job) *Entry {
 	}
 	p.elements.Add(job)
 	p.singletons.add(e)
+	if job.Spec.Request.Share.On() {
+		p.sharing = append(p.sharing, e)
+	}
 	return e
 }
 
@@ -206,6 +209,9 @@ func (p *Pass) priorPlans() map[cluster.JobID]priorPlan {
 		if e.At > 0 {
 			m.plan, m.promised = p.PromiseOf(e), e.Promised
 			m.hosts, m.shares, m.choice = p.res.Hosts, e.Shares, e.Choice
+		}
+		if e.shared != nil { // its place is on a GPU that is not free for other jobs
+			m.plan, m.promised, m.shares = e.Job.Promise, e.Job.Promise != nil, nil
 		}
 		if e.At > 0 || e.Broken != "" || e.changed != "" {
 			all[id] = m

@@ -18,6 +18,7 @@ type Running struct {
 	unallocated []backfill.Amount // of each host
 	taken       []topology.GPUSet // allocated GPUs, by host
 	elastic     map[cluster.JobID]*RunningJob
+	shared      []*sharedGPU               // by node and index
 	promisedAt  map[string]cluster.Instant // when a full plan begins: from when on nodes are promised to pending jobs
 }
 
@@ -72,7 +73,10 @@ func (t *Running) describe(j *RunningJob, nodes []cluster.NodeAllocation) {
 		if !ok {
 			continue
 		}
-		amount := backfill.Amount{CPUs: a.CPUs, Slots: 1, Memory: a.Memory, GPUs: t.lanes(h, a.GPUs), Gres: backfill.GresOf(t.res.Hosts[h].Gres, job.Spec.Request.Gres)}
+		amount := backfill.Amount{CPUs: a.CPUs, Slots: 1, Memory: a.Memory, Gres: backfill.GresOf(t.res.Hosts[h].Gres, job.Spec.Request.Gres)}
+		if !sharesGPU(job) { // the jobs that share a GPU have it together
+			amount.GPUs = t.lanes(h, a.GPUs)
+		}
 		if job.Spec.Request.Exclusive {
 			amount.Slots = backfill.Slots
 		}
@@ -92,6 +96,9 @@ func (t *Running) add(now cluster.Instant, j *RunningJob) {
 	if j.job.Members != nil {
 		t.elastic[j.job.ID] = j
 	}
+	if sharesGPU(j.job) {
+		t.share(j.job, j.job.Alloc.Nodes[0].Node, j.job.Alloc.Nodes[0].GPUs[0], j.Until)
+	}
 	for _, part := range j.Parts() {
 		t.Hold(part, now, part.Until)
 		for i, h := range part.Hosts {
@@ -106,6 +113,9 @@ func (t *Running) remove(now cluster.Instant, j *RunningJob) {
 	t.byEnd.Remove(j.place)
 	delete(t.byID, j.job.ID)
 	delete(t.elastic, j.job.ID)
+	if g := t.sharedBy(j.job); g != nil {
+		g.leave(j.job.ID)
+	}
 	for _, part := range j.Parts() {
 		t.Release(part, now, part.Until)
 		for i, h := range part.Hosts {
@@ -125,6 +135,9 @@ func (t *Running) setEnd(j *RunningJob, end cluster.Instant) {
 	default:
 		return
 	}
+	if g := t.sharedBy(j.job); g != nil {
+		t.share(j.job, g.node, g.gpu, end)
+	}
 	t.byEnd.Remove(j.place)
 	j.Until = end
 	t.byEnd.Push(j)
@@ -132,6 +145,9 @@ func (t *Running) setEnd(j *RunningJob, end cluster.Instant) {
 
 // updateTaken adds the GPUs of a job to the allocated ones, or removes them.
 func (t *Running) updateTaken(j *RunningJob, change func(topology.GPUSet, topology.GPUSet) topology.GPUSet) {
+	if sharesGPU(j.job) {
+		return
+	}
 	for i := range j.alloc.Nodes {
 		a := &j.alloc.Nodes[i]
 		if h, ok := t.res.index[a.Node]; ok {
@@ -167,6 +183,9 @@ func (t *Running) overlapsPlan(j *RunningJob, from, to cluster.Instant) bool {
 		if !t.profile.Has(h, from, to, &j.Amounts[i]) {
 			return true
 		}
+	}
+	if t.sharedOverlapsPlan(j, from, to) {
+		return true
 	}
 	return slices.ContainsFunc(j.licences, func(l backfill.Licence) bool {
 		return !t.profile.HasLicencesUntil(l.Row, from, to, l.Count)

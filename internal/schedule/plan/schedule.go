@@ -29,6 +29,7 @@ type Schedule struct {
 	promises   promises
 	ineligible ineligible
 	singletons singletons
+	sharing    []*Entry // jobs that may share a GPU; those that do not any more too, until a pass starts jobs
 	elements   *eligible.Elements
 	moves      heap.Heap[move] // that may start jobs earlier, and were not tried yet
 	moveCount  uint64          // of all moves

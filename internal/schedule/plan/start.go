@@ -24,9 +24,6 @@ func (p *Pass) startDue() {
 		}
 		due = append(due, p.bookings.due.Pop())
 	}
-	if len(due) == 0 {
-		return
-	}
 	slices.SortFunc(due, compareRanks)
 	p.startNames = map[eligible.JobName]bool{}
 	for _, e := range due {
@@ -49,6 +46,7 @@ func (p *Pass) startDue() {
 		}
 		p.start(e)
 	}
+	p.startSharing()
 }
 
 // freeForNext records that the next pass may use the hosts of a planned start.
@@ -63,8 +61,7 @@ func (p *Pass) start(e *Entry) {
 	p.promises.release(e)
 	if !e.Starting {
 		p.bookings.due.Push(e)
-		p.chooseHosts(e)
-		p.widen(e)
+		p.choose(e)
 		p.bookings.due.Remove(e.place)
 		p.bookings.count(e, -1)
 		e.Starting = true
@@ -72,6 +69,10 @@ func (p *Pass) start(e *Entry) {
 	p.started = append(p.started, e)
 	where := cluster.Placement{}
 	for i := range e.Shares {
+		if e.shared != nil {
+			where.Nodes = append(where.Nodes, e.shareOf(p.res))
+			continue
+		}
 		where.Nodes = append(where.Nodes, p.allocate(&e.Shares[i], p.used))
 	}
 	slices.SortFunc(where.Nodes, func(a, b cluster.NodeAllocation) int { return strings.Compare(a.Node, b.Node) })
@@ -81,6 +82,19 @@ func (p *Pass) start(e *Entry) {
 	p.Check.Limits.Start(e.onNodes(int32(len(e.Shares))))
 	if len(p.singletons.byName) > 0 {
 		p.startNames[eligible.JobNameOf(e.Job)] = true
+	}
+}
+
+// choose chooses where a job starts that is due.
+func (p *Pass) choose(e *Entry) {
+	shares := e.Job.Spec.Request.Share.On()
+	if shares && (e.shared != nil || p.join(e)) {
+		return
+	}
+	p.chooseHosts(e)
+	p.widen(e)
+	if shares {
+		p.beginSharing(e)
 	}
 }
 

@@ -130,6 +130,9 @@ func Request(q *cluster.Request) string {
 	if q.IncludesList() {
 		text += ", with " + And(q.NodeList) + " among them"
 	}
+	if q.Share.On() {
+		text += fmt.Sprintf(", or a place on a GPU that its user shares among at most %d jobs", q.Share.Jobs)
+	}
 	return text
 }
 

@@ -94,7 +94,7 @@ func defaultMemory(r *cluster.Request, part *cluster.Partition) {
 	case r.MemPerNode != 0 || r.MemPerCPU != 0 || r.MemPerGPU != 0:
 		r.MemFrom = cluster.MemoryAsked
 	case part.MemPerGPU > 0 && gpus:
-		r.MemFrom, r.MemPerGPU = cluster.MemoryOfPartition, part.MemPerGPU
+		r.MemFrom, r.MemPerGPU = cluster.MemoryOfPartition, part.MemPerGPU/cluster.Bytes(max(r.Share.Jobs, 1))
 	case part.MemPerCPU > 0:
 		r.MemFrom, r.MemPerCPU = cluster.MemoryOfPartition, part.MemPerCPU
 	case r.Exclusive:
@@ -102,6 +102,27 @@ func defaultMemory(r *cluster.Request, part *cluster.Partition) {
 	default:
 		r.MemFrom = cluster.MemoryShare
 	}
+}
+
+// refuseShare refuses a job that would share its GPU with more jobs than the partition allows.
+func (x *Checker) refuseShare(n int32, part *cluster.Partition) *command.Refusal {
+	refusal := command.Refusef(command.Denied, "%d jobs cannot share a GPU in partition %q (at most %d)", n, part.Name, part.GPUShare)
+	if part.GPUShare == 0 {
+		refusal = command.Refusef(command.Denied, "jobs cannot share GPUs in partition %q", part.Name)
+	}
+	var others []string
+	for i := range x.Policy.Partitions {
+		if p := &x.Policy.Partitions[i]; p.GPUShare >= n {
+			others = append(others, p.Name)
+		}
+	}
+	switch {
+	case len(others) > 0:
+		return command.WithHint(refusal, "use --partition=%s", strings.Join(others, ","))
+	case part.GPUShare > 0:
+		return command.WithHint(refusal, "use --gpu-share=%d", part.GPUShare)
+	}
+	return command.WithHint(refusal, "omit --gpu-share: no partition allows it")
 }
 
 // mayUse refuses partitions, licences and reservations that do not exist or do not admit the
@@ -118,6 +139,9 @@ func (x *Checker) mayUse(spec *cluster.JobSpec) *command.Refusal {
 		}
 		if !part.Allows(spec.Account) {
 			return command.WithHint(command.Refusef(command.Denied, "account %q may not use partition %q", spec.Account, part.Name), "its accounts: %s", strings.Join(part.AllowAccounts, ", "))
+		}
+		if n := spec.Request.Share.Jobs; n > part.GPUShare {
+			return x.refuseShare(n, &part)
 		}
 	}
 	for _, l := range spec.Request.Licences {

@@ -1957,6 +1957,7 @@ type Node struct {
 	FailsOften      bool                   `protobuf:"varint,49,opt,name=fails_often,json=failsOften,proto3" json:"fails_often,omitempty"`                // jobs that request more than 8 nodes start there only if they cannot start as early elsewhere
 	Reboot          *NodeReboot            `protobuf:"bytes,31,opt,name=reboot,proto3" json:"reboot,omitempty"`                                           // absent: none is requested
 	Fence           *NodeFence             `protobuf:"bytes,54,opt,name=fence,proto3" json:"fence,omitempty"`                                             // absent: no job waits for proof that it is off
+	SharedGpus      []*SharedGPU           `protobuf:"bytes,60,rep,name=shared_gpus,json=sharedGpus,proto3" json:"shared_gpus,omitempty"`                 // those that jobs share now, by index
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2236,6 +2237,82 @@ func (x *Node) GetFence() *NodeFence {
 	return nil
 }
 
+func (x *Node) GetSharedGpus() []*SharedGPU {
+	if x != nil {
+		return x.SharedGpus
+	}
+	return nil
+}
+
+// SharedGPU is a GPU that jobs of one user share.
+type SharedGPU struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         int32                  `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Jobs          int32                  `protobuf:"varint,2,opt,name=jobs,proto3" json:"jobs,omitempty"`                      // that have it now
+	MaxJobs       int32                  `protobuf:"varint,3,opt,name=max_jobs,json=maxJobs,proto3" json:"max_jobs,omitempty"` // that may have it at a time
+	Mps           bool                   `protobuf:"varint,4,opt,name=mps,proto3" json:"mps,omitempty"`                        // they use NVIDIA's MPS
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SharedGPU) Reset() {
+	*x = SharedGPU{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SharedGPU) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SharedGPU) ProtoMessage() {}
+
+func (x *SharedGPU) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SharedGPU.ProtoReflect.Descriptor instead.
+func (*SharedGPU) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SharedGPU) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *SharedGPU) GetJobs() int32 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+func (x *SharedGPU) GetMaxJobs() int32 {
+	if x != nil {
+		return x.MaxJobs
+	}
+	return 0
+}
+
+func (x *SharedGPU) GetMps() bool {
+	if x != nil {
+		return x.Mps
+	}
+	return false
+}
+
 // NodeFailure is a failure of a node itself, not of a program on it.
 type NodeFailure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2247,7 +2324,7 @@ type NodeFailure struct {
 
 func (x *NodeFailure) Reset() {
 	*x = NodeFailure{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2336,7 @@ func (x *NodeFailure) String() string {
 func (*NodeFailure) ProtoMessage() {}
 
 func (x *NodeFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2349,7 @@ func (x *NodeFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeFailure.ProtoReflect.Descriptor instead.
 func (*NodeFailure) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeFailure) GetTime() *timestamppb.Timestamp {
@@ -2304,7 +2381,7 @@ type NodeFence struct {
 
 func (x *NodeFence) Reset() {
 	*x = NodeFence{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2393,7 @@ func (x *NodeFence) String() string {
 func (*NodeFence) ProtoMessage() {}
 
 func (x *NodeFence) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2406,7 @@ func (x *NodeFence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeFence.ProtoReflect.Descriptor instead.
 func (*NodeFence) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeFence) GetSince() *timestamppb.Timestamp {
@@ -2389,7 +2466,7 @@ type NodeReboot struct {
 
 func (x *NodeReboot) Reset() {
 	*x = NodeReboot{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +2478,7 @@ func (x *NodeReboot) String() string {
 func (*NodeReboot) ProtoMessage() {}
 
 func (x *NodeReboot) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +2491,7 @@ func (x *NodeReboot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReboot.ProtoReflect.Descriptor instead.
 func (*NodeReboot) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NodeReboot) GetWhenIdle() bool {
@@ -2469,7 +2546,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2481,7 +2558,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2494,7 +2571,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListNodesRequest) GetNames() []string {
@@ -2521,7 +2598,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2533,7 +2610,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +2623,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -2578,7 +2655,7 @@ type UpdateNodesRequest struct {
 
 func (x *UpdateNodesRequest) Reset() {
 	*x = UpdateNodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2667,7 @@ func (x *UpdateNodesRequest) String() string {
 func (*UpdateNodesRequest) ProtoMessage() {}
 
 func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2680,7 @@ func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UpdateNodesRequest) GetRequestId() string {
@@ -2658,7 +2735,7 @@ type UpdateNodesResponse struct {
 
 func (x *UpdateNodesResponse) Reset() {
 	*x = UpdateNodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2747,7 @@ func (x *UpdateNodesResponse) String() string {
 func (*UpdateNodesResponse) ProtoMessage() {}
 
 func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2760,7 @@ func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesResponse.ProtoReflect.Descriptor instead.
 func (*UpdateNodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UpdateNodesResponse) GetNames() []string {
@@ -2714,7 +2791,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2803,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2816,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateTokenRequest) GetRequestId() string {
@@ -2794,7 +2871,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2883,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +2896,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateTokenResponse) GetToken() string {
@@ -2849,7 +2926,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +2938,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +2951,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -2926,7 +3003,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3015,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3028,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -3005,7 +3082,7 @@ type RenewCertificateRequest struct {
 
 func (x *RenewCertificateRequest) Reset() {
 	*x = RenewCertificateRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3094,7 @@ func (x *RenewCertificateRequest) String() string {
 func (*RenewCertificateRequest) ProtoMessage() {}
 
 func (x *RenewCertificateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3107,7 @@ func (x *RenewCertificateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewCertificateRequest.ProtoReflect.Descriptor instead.
 func (*RenewCertificateRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RenewCertificateRequest) GetCsr() []byte {
@@ -3049,7 +3126,7 @@ type RenewCertificateResponse struct {
 
 func (x *RenewCertificateResponse) Reset() {
 	*x = RenewCertificateResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3138,7 @@ func (x *RenewCertificateResponse) String() string {
 func (*RenewCertificateResponse) ProtoMessage() {}
 
 func (x *RenewCertificateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3151,7 @@ func (x *RenewCertificateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewCertificateResponse.ProtoReflect.Descriptor instead.
 func (*RenewCertificateResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RenewCertificateResponse) GetCertificate() []byte {
@@ -3093,7 +3170,7 @@ type ListCertificatesRequest struct {
 
 func (x *ListCertificatesRequest) Reset() {
 	*x = ListCertificatesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3182,7 @@ func (x *ListCertificatesRequest) String() string {
 func (*ListCertificatesRequest) ProtoMessage() {}
 
 func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3195,7 @@ func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListCertificatesRequest) GetRead() *Read {
@@ -3139,7 +3216,7 @@ type ListCertificatesResponse struct {
 
 func (x *ListCertificatesResponse) Reset() {
 	*x = ListCertificatesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3151,7 +3228,7 @@ func (x *ListCertificatesResponse) String() string {
 func (*ListCertificatesResponse) ProtoMessage() {}
 
 func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3164,7 +3241,7 @@ func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*ListCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListCertificatesResponse) GetAsOf() *AsOf {
@@ -3203,7 +3280,7 @@ type Rotation struct {
 
 func (x *Rotation) Reset() {
 	*x = Rotation{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3292,7 @@ func (x *Rotation) String() string {
 func (*Rotation) ProtoMessage() {}
 
 func (x *Rotation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3305,7 @@ func (x *Rotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rotation.ProtoReflect.Descriptor instead.
 func (*Rotation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Rotation) GetPhase() RotationPhase {
@@ -3281,7 +3358,7 @@ type ListAuthoritiesRequest struct {
 
 func (x *ListAuthoritiesRequest) Reset() {
 	*x = ListAuthoritiesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3370,7 @@ func (x *ListAuthoritiesRequest) String() string {
 func (*ListAuthoritiesRequest) ProtoMessage() {}
 
 func (x *ListAuthoritiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3383,7 @@ func (x *ListAuthoritiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuthoritiesRequest.ProtoReflect.Descriptor instead.
 func (*ListAuthoritiesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 type ListAuthoritiesResponse struct {
@@ -3318,7 +3395,7 @@ type ListAuthoritiesResponse struct {
 
 func (x *ListAuthoritiesResponse) Reset() {
 	*x = ListAuthoritiesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3407,7 @@ func (x *ListAuthoritiesResponse) String() string {
 func (*ListAuthoritiesResponse) ProtoMessage() {}
 
 func (x *ListAuthoritiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3420,7 @@ func (x *ListAuthoritiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuthoritiesResponse.ProtoReflect.Descriptor instead.
 func (*ListAuthoritiesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListAuthoritiesResponse) GetCa() [][]byte {
@@ -3364,7 +3441,7 @@ type RotateAuthorityRequest struct {
 
 func (x *RotateAuthorityRequest) Reset() {
 	*x = RotateAuthorityRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3376,7 +3453,7 @@ func (x *RotateAuthorityRequest) String() string {
 func (*RotateAuthorityRequest) ProtoMessage() {}
 
 func (x *RotateAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3389,7 +3466,7 @@ func (x *RotateAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*RotateAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RotateAuthorityRequest) GetRequestId() string {
@@ -3421,7 +3498,7 @@ type RotateAuthorityResponse struct {
 
 func (x *RotateAuthorityResponse) Reset() {
 	*x = RotateAuthorityResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3433,7 +3510,7 @@ func (x *RotateAuthorityResponse) String() string {
 func (*RotateAuthorityResponse) ProtoMessage() {}
 
 func (x *RotateAuthorityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3446,7 +3523,7 @@ func (x *RotateAuthorityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateAuthorityResponse.ProtoReflect.Descriptor instead.
 func (*RotateAuthorityResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 type GetAuthorityRequest struct {
@@ -3457,7 +3534,7 @@ type GetAuthorityRequest struct {
 
 func (x *GetAuthorityRequest) Reset() {
 	*x = GetAuthorityRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3546,7 @@ func (x *GetAuthorityRequest) String() string {
 func (*GetAuthorityRequest) ProtoMessage() {}
 
 func (x *GetAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3559,7 @@ func (x *GetAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*GetAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 type GetAuthorityResponse struct {
@@ -3495,7 +3572,7 @@ type GetAuthorityResponse struct {
 
 func (x *GetAuthorityResponse) Reset() {
 	*x = GetAuthorityResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +3584,7 @@ func (x *GetAuthorityResponse) String() string {
 func (*GetAuthorityResponse) ProtoMessage() {}
 
 func (x *GetAuthorityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +3597,7 @@ func (x *GetAuthorityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAuthorityResponse.ProtoReflect.Descriptor instead.
 func (*GetAuthorityResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetAuthorityResponse) GetCa() [][]byte {
@@ -3553,7 +3630,7 @@ type CertificateHolder struct {
 
 func (x *CertificateHolder) Reset() {
 	*x = CertificateHolder{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3565,7 +3642,7 @@ func (x *CertificateHolder) String() string {
 func (*CertificateHolder) ProtoMessage() {}
 
 func (x *CertificateHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3578,7 +3655,7 @@ func (x *CertificateHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateHolder.ProtoReflect.Descriptor instead.
 func (*CertificateHolder) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CertificateHolder) GetRole() HostRole {
@@ -3639,7 +3716,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +3728,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +3741,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Certificate) GetSerial() string {
@@ -3729,7 +3806,7 @@ type RevokeCertificatesRequest struct {
 
 func (x *RevokeCertificatesRequest) Reset() {
 	*x = RevokeCertificatesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3741,7 +3818,7 @@ func (x *RevokeCertificatesRequest) String() string {
 func (*RevokeCertificatesRequest) ProtoMessage() {}
 
 func (x *RevokeCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3754,7 +3831,7 @@ func (x *RevokeCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*RevokeCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RevokeCertificatesRequest) GetRequestId() string {
@@ -3800,7 +3877,7 @@ type RevokeCertificatesResponse struct {
 
 func (x *RevokeCertificatesResponse) Reset() {
 	*x = RevokeCertificatesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +3889,7 @@ func (x *RevokeCertificatesResponse) String() string {
 func (*RevokeCertificatesResponse) ProtoMessage() {}
 
 func (x *RevokeCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +3902,7 @@ func (x *RevokeCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*RevokeCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 type AddMemberRequest struct {
@@ -3838,7 +3915,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3850,7 +3927,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3863,7 +3940,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -3888,7 +3965,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +3977,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +3990,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 type RemoveMemberRequest struct {
@@ -3925,7 +4002,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3937,7 +4014,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3950,7 +4027,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -3968,7 +4045,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3980,7 +4057,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3993,7 +4070,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 type TransferLeadershipRequest struct {
@@ -4005,7 +4082,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4017,7 +4094,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4030,7 +4107,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TransferLeadershipRequest) GetId() string {
@@ -4049,7 +4126,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4061,7 +4138,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4074,7 +4151,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TransferLeadershipResponse) GetLeader() string {
@@ -4093,7 +4170,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4105,7 +4182,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4118,7 +4195,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetPolicyRequest) GetRead() *Read {
@@ -4139,7 +4216,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4151,7 +4228,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4164,7 +4241,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetPolicyResponse) GetToml() string {
@@ -4201,7 +4278,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4213,7 +4290,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4226,7 +4303,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SetPolicyRequest) GetRequestId() string {
@@ -4275,7 +4352,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4287,7 +4364,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4300,7 +4377,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SetPolicyResponse) GetDiff() string {
@@ -4333,7 +4410,7 @@ type StreamSnapshotRequest struct {
 
 func (x *StreamSnapshotRequest) Reset() {
 	*x = StreamSnapshotRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4345,7 +4422,7 @@ func (x *StreamSnapshotRequest) String() string {
 func (*StreamSnapshotRequest) ProtoMessage() {}
 
 func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4358,7 +4435,7 @@ func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*StreamSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *StreamSnapshotRequest) GetHistory() bool {
@@ -4379,7 +4456,7 @@ type StreamSnapshotResponse struct {
 
 func (x *StreamSnapshotResponse) Reset() {
 	*x = StreamSnapshotResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4391,7 +4468,7 @@ func (x *StreamSnapshotResponse) String() string {
 func (*StreamSnapshotResponse) ProtoMessage() {}
 
 func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4404,7 +4481,7 @@ func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*StreamSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StreamSnapshotResponse) GetData() []byte {
@@ -4429,7 +4506,7 @@ type GetReadIndexRequest struct {
 
 func (x *GetReadIndexRequest) Reset() {
 	*x = GetReadIndexRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4441,7 +4518,7 @@ func (x *GetReadIndexRequest) String() string {
 func (*GetReadIndexRequest) ProtoMessage() {}
 
 func (x *GetReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4454,7 +4531,7 @@ func (x *GetReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*GetReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 type GetReadIndexResponse struct {
@@ -4466,7 +4543,7 @@ type GetReadIndexResponse struct {
 
 func (x *GetReadIndexResponse) Reset() {
 	*x = GetReadIndexResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4478,7 +4555,7 @@ func (x *GetReadIndexResponse) String() string {
 func (*GetReadIndexResponse) ProtoMessage() {}
 
 func (x *GetReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4491,7 +4568,7 @@ func (x *GetReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*GetReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetReadIndexResponse) GetIndex() uint64 {
@@ -4511,7 +4588,7 @@ type ListFinishedJobsRequest struct {
 
 func (x *ListFinishedJobsRequest) Reset() {
 	*x = ListFinishedJobsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4523,7 +4600,7 @@ func (x *ListFinishedJobsRequest) String() string {
 func (*ListFinishedJobsRequest) ProtoMessage() {}
 
 func (x *ListFinishedJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +4613,7 @@ func (x *ListFinishedJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFinishedJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListFinishedJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListFinishedJobsRequest) GetFrom() uint64 {
@@ -4563,7 +4640,7 @@ type ListFinishedJobsResponse struct {
 
 func (x *ListFinishedJobsResponse) Reset() {
 	*x = ListFinishedJobsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4575,7 +4652,7 @@ func (x *ListFinishedJobsResponse) String() string {
 func (*ListFinishedJobsResponse) ProtoMessage() {}
 
 func (x *ListFinishedJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4588,7 +4665,7 @@ func (x *ListFinishedJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFinishedJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListFinishedJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListFinishedJobsResponse) GetRecords() [][]byte {
@@ -4616,7 +4693,7 @@ type ListJournalRowsRequest struct {
 
 func (x *ListJournalRowsRequest) Reset() {
 	*x = ListJournalRowsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4628,7 +4705,7 @@ func (x *ListJournalRowsRequest) String() string {
 func (*ListJournalRowsRequest) ProtoMessage() {}
 
 func (x *ListJournalRowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4641,7 +4718,7 @@ func (x *ListJournalRowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJournalRowsRequest.ProtoReflect.Descriptor instead.
 func (*ListJournalRowsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListJournalRowsRequest) GetJournal() uint32 {
@@ -4674,7 +4751,7 @@ type ListJournalRowsResponse struct {
 
 func (x *ListJournalRowsResponse) Reset() {
 	*x = ListJournalRowsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4686,7 +4763,7 @@ func (x *ListJournalRowsResponse) String() string {
 func (*ListJournalRowsResponse) ProtoMessage() {}
 
 func (x *ListJournalRowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4699,7 +4776,7 @@ func (x *ListJournalRowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJournalRowsResponse.ProtoReflect.Descriptor instead.
 func (*ListJournalRowsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{57}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListJournalRowsResponse) GetRows() [][]byte {
@@ -4718,7 +4795,7 @@ type GetBlobsRequest struct {
 
 func (x *GetBlobsRequest) Reset() {
 	*x = GetBlobsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[58]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4730,7 +4807,7 @@ func (x *GetBlobsRequest) String() string {
 func (*GetBlobsRequest) ProtoMessage() {}
 
 func (x *GetBlobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[58]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4743,7 +4820,7 @@ func (x *GetBlobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobsRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{58}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GetBlobsRequest) GetDigests() [][]byte {
@@ -4762,7 +4839,7 @@ type GetBlobsResponse struct {
 
 func (x *GetBlobsResponse) Reset() {
 	*x = GetBlobsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[59]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4774,7 +4851,7 @@ func (x *GetBlobsResponse) String() string {
 func (*GetBlobsResponse) ProtoMessage() {}
 
 func (x *GetBlobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[59]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4787,7 +4864,7 @@ func (x *GetBlobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobsResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{59}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *GetBlobsResponse) GetContents() [][]byte {
@@ -4929,7 +5006,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\tgpus_used\x18\x06 \x01(\x05R\bgpusUsed\x12\x1d\n" +
 	"\n" +
 	"cpus_total\x18\a \x01(\x05R\tcpusTotal\x12\x1b\n" +
-	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xcd\t\n" +
+	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\x85\n" +
+	"\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x15.greylag.v1.NodeStateR\x05state\x12\x18\n" +
@@ -4975,7 +5053,14 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\vfails_often\x181 \x01(\bR\n" +
 	"failsOften\x12.\n" +
 	"\x06reboot\x18\x1f \x01(\v2\x16.greylag.v1.NodeRebootR\x06reboot\x12+\n" +
-	"\x05fence\x186 \x01(\v2\x15.greylag.v1.NodeFenceR\x05fence\"S\n" +
+	"\x05fence\x186 \x01(\v2\x15.greylag.v1.NodeFenceR\x05fence\x126\n" +
+	"\vshared_gpus\x18< \x03(\v2\x15.greylag.v1.SharedGPUR\n" +
+	"sharedGpus\"b\n" +
+	"\tSharedGPU\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x12\n" +
+	"\x04jobs\x18\x02 \x01(\x05R\x04jobs\x12\x19\n" +
+	"\bmax_jobs\x18\x03 \x01(\x05R\amaxJobs\x12\x10\n" +
+	"\x03mps\x18\x04 \x01(\bR\x03mps\"S\n" +
 	"\vNodeFailure\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\"\xe3\x01\n" +
@@ -5290,7 +5375,7 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_greylag_v1_cluster_proto_goTypes = []any{
 	(Role)(0),                          // 0: greylag.v1.Role
 	(HostRole)(0),                      // 1: greylag.v1.HostRole
@@ -5315,199 +5400,201 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*PartitionInfo)(nil),              // 20: greylag.v1.PartitionInfo
 	(*NodeGroup)(nil),                  // 21: greylag.v1.NodeGroup
 	(*Node)(nil),                       // 22: greylag.v1.Node
-	(*NodeFailure)(nil),                // 23: greylag.v1.NodeFailure
-	(*NodeFence)(nil),                  // 24: greylag.v1.NodeFence
-	(*NodeReboot)(nil),                 // 25: greylag.v1.NodeReboot
-	(*ListNodesRequest)(nil),           // 26: greylag.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),          // 27: greylag.v1.ListNodesResponse
-	(*UpdateNodesRequest)(nil),         // 28: greylag.v1.UpdateNodesRequest
-	(*UpdateNodesResponse)(nil),        // 29: greylag.v1.UpdateNodesResponse
-	(*CreateTokenRequest)(nil),         // 30: greylag.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),        // 31: greylag.v1.CreateTokenResponse
-	(*JoinRequest)(nil),                // 32: greylag.v1.JoinRequest
-	(*JoinResponse)(nil),               // 33: greylag.v1.JoinResponse
-	(*RenewCertificateRequest)(nil),    // 34: greylag.v1.RenewCertificateRequest
-	(*RenewCertificateResponse)(nil),   // 35: greylag.v1.RenewCertificateResponse
-	(*ListCertificatesRequest)(nil),    // 36: greylag.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil),   // 37: greylag.v1.ListCertificatesResponse
-	(*Rotation)(nil),                   // 38: greylag.v1.Rotation
-	(*ListAuthoritiesRequest)(nil),     // 39: greylag.v1.ListAuthoritiesRequest
-	(*ListAuthoritiesResponse)(nil),    // 40: greylag.v1.ListAuthoritiesResponse
-	(*RotateAuthorityRequest)(nil),     // 41: greylag.v1.RotateAuthorityRequest
-	(*RotateAuthorityResponse)(nil),    // 42: greylag.v1.RotateAuthorityResponse
-	(*GetAuthorityRequest)(nil),        // 43: greylag.v1.GetAuthorityRequest
-	(*GetAuthorityResponse)(nil),       // 44: greylag.v1.GetAuthorityResponse
-	(*CertificateHolder)(nil),          // 45: greylag.v1.CertificateHolder
-	(*Certificate)(nil),                // 46: greylag.v1.Certificate
-	(*RevokeCertificatesRequest)(nil),  // 47: greylag.v1.RevokeCertificatesRequest
-	(*RevokeCertificatesResponse)(nil), // 48: greylag.v1.RevokeCertificatesResponse
-	(*AddMemberRequest)(nil),           // 49: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 50: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 51: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 52: greylag.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 53: greylag.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 54: greylag.v1.TransferLeadershipResponse
-	(*GetPolicyRequest)(nil),           // 55: greylag.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),          // 56: greylag.v1.GetPolicyResponse
-	(*SetPolicyRequest)(nil),           // 57: greylag.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),          // 58: greylag.v1.SetPolicyResponse
-	(*StreamSnapshotRequest)(nil),      // 59: greylag.v1.StreamSnapshotRequest
-	(*StreamSnapshotResponse)(nil),     // 60: greylag.v1.StreamSnapshotResponse
-	(*GetReadIndexRequest)(nil),        // 61: greylag.v1.GetReadIndexRequest
-	(*GetReadIndexResponse)(nil),       // 62: greylag.v1.GetReadIndexResponse
-	(*ListFinishedJobsRequest)(nil),    // 63: greylag.v1.ListFinishedJobsRequest
-	(*ListFinishedJobsResponse)(nil),   // 64: greylag.v1.ListFinishedJobsResponse
-	(*ListJournalRowsRequest)(nil),     // 65: greylag.v1.ListJournalRowsRequest
-	(*ListJournalRowsResponse)(nil),    // 66: greylag.v1.ListJournalRowsResponse
-	(*GetBlobsRequest)(nil),            // 67: greylag.v1.GetBlobsRequest
-	(*GetBlobsResponse)(nil),           // 68: greylag.v1.GetBlobsResponse
-	(*timestamppb.Timestamp)(nil),      // 69: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 70: google.protobuf.Duration
-	(*Read)(nil),                       // 71: greylag.v1.Read
-	(*AsOf)(nil),                       // 72: greylag.v1.AsOf
-	(*LicenceInfo)(nil),                // 73: greylag.v1.LicenceInfo
-	(JobState)(0),                      // 74: greylag.v1.JobState
-	(*GPU)(nil),                        // 75: greylag.v1.GPU
-	(*Gres)(nil),                       // 76: greylag.v1.Gres
-	(*Condition)(nil),                  // 77: greylag.v1.Condition
-	(Repair)(0),                        // 78: greylag.v1.Repair
-	(*GetTopologyRequest)(nil),         // 79: greylag.v1.GetTopologyRequest
-	(*SetTopologyRequest)(nil),         // 80: greylag.v1.SetTopologyRequest
-	(*ExplainJobRequest)(nil),          // 81: greylag.v1.ExplainJobRequest
-	(*GetPlanRequest)(nil),             // 82: greylag.v1.GetPlanRequest
-	(*GetTopologyResponse)(nil),        // 83: greylag.v1.GetTopologyResponse
-	(*SetTopologyResponse)(nil),        // 84: greylag.v1.SetTopologyResponse
-	(*ExplainJobResponse)(nil),         // 85: greylag.v1.ExplainJobResponse
-	(*GetPlanResponse)(nil),            // 86: greylag.v1.GetPlanResponse
+	(*SharedGPU)(nil),                  // 23: greylag.v1.SharedGPU
+	(*NodeFailure)(nil),                // 24: greylag.v1.NodeFailure
+	(*NodeFence)(nil),                  // 25: greylag.v1.NodeFence
+	(*NodeReboot)(nil),                 // 26: greylag.v1.NodeReboot
+	(*ListNodesRequest)(nil),           // 27: greylag.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),          // 28: greylag.v1.ListNodesResponse
+	(*UpdateNodesRequest)(nil),         // 29: greylag.v1.UpdateNodesRequest
+	(*UpdateNodesResponse)(nil),        // 30: greylag.v1.UpdateNodesResponse
+	(*CreateTokenRequest)(nil),         // 31: greylag.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),        // 32: greylag.v1.CreateTokenResponse
+	(*JoinRequest)(nil),                // 33: greylag.v1.JoinRequest
+	(*JoinResponse)(nil),               // 34: greylag.v1.JoinResponse
+	(*RenewCertificateRequest)(nil),    // 35: greylag.v1.RenewCertificateRequest
+	(*RenewCertificateResponse)(nil),   // 36: greylag.v1.RenewCertificateResponse
+	(*ListCertificatesRequest)(nil),    // 37: greylag.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil),   // 38: greylag.v1.ListCertificatesResponse
+	(*Rotation)(nil),                   // 39: greylag.v1.Rotation
+	(*ListAuthoritiesRequest)(nil),     // 40: greylag.v1.ListAuthoritiesRequest
+	(*ListAuthoritiesResponse)(nil),    // 41: greylag.v1.ListAuthoritiesResponse
+	(*RotateAuthorityRequest)(nil),     // 42: greylag.v1.RotateAuthorityRequest
+	(*RotateAuthorityResponse)(nil),    // 43: greylag.v1.RotateAuthorityResponse
+	(*GetAuthorityRequest)(nil),        // 44: greylag.v1.GetAuthorityRequest
+	(*GetAuthorityResponse)(nil),       // 45: greylag.v1.GetAuthorityResponse
+	(*CertificateHolder)(nil),          // 46: greylag.v1.CertificateHolder
+	(*Certificate)(nil),                // 47: greylag.v1.Certificate
+	(*RevokeCertificatesRequest)(nil),  // 48: greylag.v1.RevokeCertificatesRequest
+	(*RevokeCertificatesResponse)(nil), // 49: greylag.v1.RevokeCertificatesResponse
+	(*AddMemberRequest)(nil),           // 50: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 51: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 52: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 53: greylag.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 54: greylag.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 55: greylag.v1.TransferLeadershipResponse
+	(*GetPolicyRequest)(nil),           // 56: greylag.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),          // 57: greylag.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),           // 58: greylag.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),          // 59: greylag.v1.SetPolicyResponse
+	(*StreamSnapshotRequest)(nil),      // 60: greylag.v1.StreamSnapshotRequest
+	(*StreamSnapshotResponse)(nil),     // 61: greylag.v1.StreamSnapshotResponse
+	(*GetReadIndexRequest)(nil),        // 62: greylag.v1.GetReadIndexRequest
+	(*GetReadIndexResponse)(nil),       // 63: greylag.v1.GetReadIndexResponse
+	(*ListFinishedJobsRequest)(nil),    // 64: greylag.v1.ListFinishedJobsRequest
+	(*ListFinishedJobsResponse)(nil),   // 65: greylag.v1.ListFinishedJobsResponse
+	(*ListJournalRowsRequest)(nil),     // 66: greylag.v1.ListJournalRowsRequest
+	(*ListJournalRowsResponse)(nil),    // 67: greylag.v1.ListJournalRowsResponse
+	(*GetBlobsRequest)(nil),            // 68: greylag.v1.GetBlobsRequest
+	(*GetBlobsResponse)(nil),           // 69: greylag.v1.GetBlobsResponse
+	(*timestamppb.Timestamp)(nil),      // 70: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 71: google.protobuf.Duration
+	(*Read)(nil),                       // 72: greylag.v1.Read
+	(*AsOf)(nil),                       // 73: greylag.v1.AsOf
+	(*LicenceInfo)(nil),                // 74: greylag.v1.LicenceInfo
+	(JobState)(0),                      // 75: greylag.v1.JobState
+	(*GPU)(nil),                        // 76: greylag.v1.GPU
+	(*Gres)(nil),                       // 77: greylag.v1.Gres
+	(*Condition)(nil),                  // 78: greylag.v1.Condition
+	(Repair)(0),                        // 79: greylag.v1.Repair
+	(*GetTopologyRequest)(nil),         // 80: greylag.v1.GetTopologyRequest
+	(*SetTopologyRequest)(nil),         // 81: greylag.v1.SetTopologyRequest
+	(*ExplainJobRequest)(nil),          // 82: greylag.v1.ExplainJobRequest
+	(*GetPlanRequest)(nil),             // 83: greylag.v1.GetPlanRequest
+	(*GetTopologyResponse)(nil),        // 84: greylag.v1.GetTopologyResponse
+	(*SetTopologyResponse)(nil),        // 85: greylag.v1.SetTopologyResponse
+	(*ExplainJobResponse)(nil),         // 86: greylag.v1.ExplainJobResponse
+	(*GetPlanResponse)(nil),            // 87: greylag.v1.GetPlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	8,  // 0: greylag.v1.StreamAuditRequest.kind:type_name -> greylag.v1.AuditKind
-	69, // 1: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
-	69, // 2: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
-	69, // 3: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
+	70, // 1: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
+	70, // 2: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
+	70, // 3: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
 	0,  // 4: greylag.v1.StreamAuditResponse.role:type_name -> greylag.v1.Role
 	8,  // 5: greylag.v1.StreamAuditResponse.kind:type_name -> greylag.v1.AuditKind
 	14, // 6: greylag.v1.GetStatusResponse.members:type_name -> greylag.v1.Member
 	13, // 7: greylag.v1.GetStatusResponse.restored:type_name -> greylag.v1.Restored
 	5,  // 8: greylag.v1.GetStatusResponse.ca_rotation:type_name -> greylag.v1.RotationPhase
-	69, // 9: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
-	69, // 10: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
-	69, // 11: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
-	70, // 12: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	71, // 13: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
+	70, // 9: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
+	70, // 10: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
+	70, // 11: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
+	71, // 12: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	72, // 13: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
 	20, // 14: greylag.v1.GetInfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	72, // 15: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
+	73, // 15: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
 	18, // 16: greylag.v1.GetInfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
-	73, // 17: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
+	74, // 17: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
 	17, // 18: greylag.v1.GetInfoResponse.failure_rate:type_name -> greylag.v1.FailureRate
-	69, // 19: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
-	69, // 20: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
+	70, // 19: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
+	70, // 20: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
 	2,  // 21: greylag.v1.ReservationInfo.state:type_name -> greylag.v1.ReservationState
 	19, // 22: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
-	74, // 23: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
-	70, // 24: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	75, // 23: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
+	71, // 24: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
 	21, // 25: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
 	3,  // 26: greylag.v1.NodeGroup.state:type_name -> greylag.v1.NodeState
 	3,  // 27: greylag.v1.Node.state:type_name -> greylag.v1.NodeState
-	75, // 28: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	69, // 29: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	69, // 30: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	69, // 31: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	76, // 32: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
-	76, // 33: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
-	77, // 34: greylag.v1.Node.conditions:type_name -> greylag.v1.Condition
-	78, // 35: greylag.v1.Node.repair:type_name -> greylag.v1.Repair
-	23, // 36: greylag.v1.Node.failures:type_name -> greylag.v1.NodeFailure
-	25, // 37: greylag.v1.Node.reboot:type_name -> greylag.v1.NodeReboot
-	24, // 38: greylag.v1.Node.fence:type_name -> greylag.v1.NodeFence
-	69, // 39: greylag.v1.NodeFailure.time:type_name -> google.protobuf.Timestamp
-	69, // 40: greylag.v1.NodeFence.since:type_name -> google.protobuf.Timestamp
-	69, // 41: greylag.v1.NodeFence.tried:type_name -> google.protobuf.Timestamp
-	69, // 42: greylag.v1.NodeFence.next:type_name -> google.protobuf.Timestamp
-	69, // 43: greylag.v1.NodeReboot.since:type_name -> google.protobuf.Timestamp
-	71, // 44: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
-	22, // 45: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
-	72, // 46: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
-	4,  // 47: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
-	1,  // 48: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
-	70, // 49: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	69, // 50: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	69, // 51: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
-	71, // 52: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	72, // 53: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	45, // 54: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	38, // 55: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	5,  // 56: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
-	69, // 57: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	6,  // 58: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
-	1,  // 59: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
-	46, // 60: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	69, // 61: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	69, // 62: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	69, // 63: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	7,  // 64: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
-	1,  // 65: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
-	71, // 66: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	72, // 67: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 68: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	15, // 69: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	26, // 70: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	28, // 71: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	30, // 72: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	32, // 73: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	34, // 74: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	36, // 75: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	47, // 76: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	39, // 77: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	41, // 78: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	49, // 79: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	51, // 80: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	53, // 81: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	55, // 82: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	57, // 83: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	79, // 84: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	80, // 85: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	81, // 86: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	82, // 87: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	59, // 88: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	9,  // 89: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	61, // 90: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	63, // 91: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	67, // 92: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	65, // 93: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	43, // 94: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	12, // 95: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	16, // 96: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	27, // 97: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	29, // 98: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	31, // 99: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	33, // 100: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	35, // 101: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	37, // 102: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	48, // 103: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	40, // 104: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	42, // 105: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	50, // 106: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	52, // 107: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	54, // 108: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	56, // 109: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	58, // 110: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	83, // 111: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	84, // 112: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	85, // 113: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	86, // 114: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	60, // 115: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	10, // 116: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	62, // 117: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	64, // 118: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	68, // 119: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	66, // 120: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	44, // 121: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
-	95, // [95:122] is the sub-list for method output_type
-	68, // [68:95] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	76, // 28: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
+	70, // 29: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	70, // 30: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	70, // 31: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	77, // 32: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
+	77, // 33: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
+	78, // 34: greylag.v1.Node.conditions:type_name -> greylag.v1.Condition
+	79, // 35: greylag.v1.Node.repair:type_name -> greylag.v1.Repair
+	24, // 36: greylag.v1.Node.failures:type_name -> greylag.v1.NodeFailure
+	26, // 37: greylag.v1.Node.reboot:type_name -> greylag.v1.NodeReboot
+	25, // 38: greylag.v1.Node.fence:type_name -> greylag.v1.NodeFence
+	23, // 39: greylag.v1.Node.shared_gpus:type_name -> greylag.v1.SharedGPU
+	70, // 40: greylag.v1.NodeFailure.time:type_name -> google.protobuf.Timestamp
+	70, // 41: greylag.v1.NodeFence.since:type_name -> google.protobuf.Timestamp
+	70, // 42: greylag.v1.NodeFence.tried:type_name -> google.protobuf.Timestamp
+	70, // 43: greylag.v1.NodeFence.next:type_name -> google.protobuf.Timestamp
+	70, // 44: greylag.v1.NodeReboot.since:type_name -> google.protobuf.Timestamp
+	72, // 45: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
+	22, // 46: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
+	73, // 47: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
+	4,  // 48: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
+	1,  // 49: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
+	71, // 50: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	70, // 51: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	70, // 52: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
+	72, // 53: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	73, // 54: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	46, // 55: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	39, // 56: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	5,  // 57: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
+	70, // 58: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	6,  // 59: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
+	1,  // 60: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
+	47, // 61: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	70, // 62: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	70, // 63: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	70, // 64: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	7,  // 65: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
+	1,  // 66: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
+	72, // 67: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	73, // 68: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 69: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	15, // 70: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	27, // 71: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
+	29, // 72: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	31, // 73: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	33, // 74: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	35, // 75: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	37, // 76: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	48, // 77: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	40, // 78: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	42, // 79: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
+	50, // 80: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	52, // 81: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	54, // 82: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	56, // 83: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	58, // 84: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	80, // 85: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
+	81, // 86: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	82, // 87: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	83, // 88: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	60, // 89: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	9,  // 90: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	62, // 91: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	64, // 92: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	68, // 93: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	66, // 94: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	44, // 95: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	12, // 96: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	16, // 97: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	28, // 98: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
+	30, // 99: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	32, // 100: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	34, // 101: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	36, // 102: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	38, // 103: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	49, // 104: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	41, // 105: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	43, // 106: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
+	51, // 107: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	53, // 108: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	55, // 109: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	57, // 110: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	59, // 111: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	84, // 112: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
+	85, // 113: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	86, // 114: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	87, // 115: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	61, // 116: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	10, // 117: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	63, // 118: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	65, // 119: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	69, // 120: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	67, // 121: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	45, // 122: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
+	96, // [96:123] is the sub-list for method output_type
+	69, // [69:96] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
@@ -5525,7 +5612,7 @@ func file_greylag_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_cluster_proto_rawDesc), len(file_greylag_v1_cluster_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   60,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1958,8 +1958,11 @@ type Request struct {
 	MaxNodes   int32                `protobuf:"varint,22,opt,name=max_nodes,json=maxNodes,proto3" json:"max_nodes,omitempty"` // if set, up to that many nodes, as far as they are free when the job starts
 	// Total number of tasks instead of nodes and tasks_per_node, which the submission sets: the fewest
 	// nodes that can have the same number of tasks each. GPUs that divide by the tasks go with them.
-	Tasks         int32   `protobuf:"varint,23,opt,name=tasks,proto3" json:"tasks,omitempty"`
-	Gres          []*Gres `protobuf:"bytes,24,rep,name=gres,proto3" json:"gres,omitempty"` // generic resources of each node
+	Tasks int32   `protobuf:"varint,23,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	Gres  []*Gres `protobuf:"bytes,24,rep,name=gres,proto3" json:"gres,omitempty"` // generic resources of each node
+	// The most jobs of the user and account that may share the GPU of the job, itself included: 2, 4 or 8. 0: none may.
+	GpuShare      int32 `protobuf:"varint,50,opt,name=gpu_share,json=gpuShare,proto3" json:"gpu_share,omitempty"`
+	Mps           bool  `protobuf:"varint,51,opt,name=mps,proto3" json:"mps,omitempty"` // with gpu_share: under NVIDIA's MPS; else in time slices
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2160,6 +2163,20 @@ func (x *Request) GetGres() []*Gres {
 		return x.Gres
 	}
 	return nil
+}
+
+func (x *Request) GetGpuShare() int32 {
+	if x != nil {
+		return x.GpuShare
+	}
+	return 0
+}
+
+func (x *Request) GetMps() bool {
+	if x != nil {
+		return x.Mps
+	}
+	return false
 }
 
 // Gres is a count of a generic resource of a node.
@@ -7544,7 +7561,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05Mount\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12\x1b\n" +
-	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\xaa\x06\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\xd9\x06\n" +
 	"\aRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\"\n" +
 	"\rgpus_per_node\x18\x02 \x01(\x05R\vgpusPerNode\x12\x12\n" +
@@ -7573,7 +7590,9 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x06memory\x18\x15 \x01(\x0e2\x18.greylag.v1.MemorySourceR\x06memory\x12\x1b\n" +
 	"\tmax_nodes\x18\x16 \x01(\x05R\bmaxNodes\x12\x14\n" +
 	"\x05tasks\x18\x17 \x01(\x05R\x05tasks\x12$\n" +
-	"\x04gres\x18\x18 \x03(\v2\x10.greylag.v1.GresR\x04gres\"D\n" +
+	"\x04gres\x18\x18 \x03(\v2\x10.greylag.v1.GresR\x04gres\x12\x1b\n" +
+	"\tgpu_share\x182 \x01(\x05R\bgpuShare\x12\x10\n" +
+	"\x03mps\x183 \x01(\bR\x03mps\"D\n" +
 	"\x04Gres\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +

@@ -856,6 +856,8 @@ type WantedTask struct {
 	CheckpointBase   *timestamppb.Timestamp `protobuf:"bytes,54,opt,name=checkpoint_base,json=checkpointBase,proto3" json:"checkpoint_base,omitempty"`       // start of the periods of checkpoint_signal; absent: it is not periodic
 	Waits            bool                   `protobuf:"varint,49,opt,name=waits,proto3" json:"waits,omitempty"`                                              // do not start the script yet: other nodes are verifying the checkpoint
 	Elastic          *ElasticTask           `protobuf:"bytes,57,opt,name=elastic,proto3" json:"elastic,omitempty"`                                           // absent: the nodes of the job do not change
+	GpuShare         int32                  `protobuf:"varint,70,opt,name=gpu_share,json=gpuShare,proto3" json:"gpu_share,omitempty"`                        // the most jobs that share its GPU; 0: it has its GPUs for itself
+	Mps              bool                   `protobuf:"varint,71,opt,name=mps,proto3" json:"mps,omitempty"`                                                  // with gpu_share: its programs use NVIDIA's MPS
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1280,6 +1282,20 @@ func (x *WantedTask) GetElastic() *ElasticTask {
 		return x.Elastic
 	}
 	return nil
+}
+
+func (x *WantedTask) GetGpuShare() int32 {
+	if x != nil {
+		return x.GpuShare
+	}
+	return 0
+}
+
+func (x *WantedTask) GetMps() bool {
+	if x != nil {
+		return x.Mps
+	}
+	return false
 }
 
 // ElasticTask is a task of an elastic job. All but number changes while the task runs.
@@ -2616,7 +2632,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
 	"\theartbeat\x18\x04 \x01(\bR\theartbeat\x12\x16\n" +
 	"\x06reboot\x18\x05 \x01(\tR\x06reboot\x12E\n" +
-	"\x10reboot_requested\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0frebootRequested\"\xf5\x0e\n" +
+	"\x10reboot_requested\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0frebootRequested\"\xa4\x0f\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -2685,7 +2701,9 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x11checkpoint_signal\x185 \x01(\v2\x1c.greylag.v1.CheckpointSignalR\x10checkpointSignal\x12C\n" +
 	"\x0fcheckpoint_base\x186 \x01(\v2\x1a.google.protobuf.TimestampR\x0echeckpointBase\x12\x14\n" +
 	"\x05waits\x181 \x01(\bR\x05waits\x121\n" +
-	"\aelastic\x189 \x01(\v2\x17.greylag.v1.ElasticTaskR\aelastic\"\x93\x01\n" +
+	"\aelastic\x189 \x01(\v2\x17.greylag.v1.ElasticTaskR\aelastic\x12\x1b\n" +
+	"\tgpu_share\x18F \x01(\x05R\bgpuShare\x12\x10\n" +
+	"\x03mps\x18G \x01(\bR\x03mps\"\x93\x01\n" +
 	"\vElasticTask\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12\x18\n" +
