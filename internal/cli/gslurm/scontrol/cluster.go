@@ -83,8 +83,8 @@ func (c command) nodeRecord(n *greylagv1.Node) record {
 		pairs("CfgTRES", slurmcmd.TRES(int64(n.Cpus), cluster.Bytes(n.Memory), 1, int64(len(n.Gpus)), "")),
 		pairs("AllocTRES", slurmcmd.OrNull(used)),
 	)
-	if reason := cmp.Or(n.Reason, n.Fault); reason != "" {
-		by := fmt.Sprintf(" [%s@%s]", cmp.Or(n.ReasonBy, "greylag"), k.Format(ui.TimeOf(cmp.Or(n.ReasonSince, n.Since)), "Unknown"))
+	if reason, since := slurmcmd.ReasonOf(n); reason != "" {
+		by := fmt.Sprintf(" [%s@%s]", cmp.Or(n.ReasonBy, "greylag"), k.Format(ui.TimeOf(since), "Unknown"))
 		r = append(r, pairs("Reason", reason+by))
 	}
 	return r

@@ -44,12 +44,13 @@ func (c command) nodesJSON(ctx context.Context, cl ui.Cluster, nodes []*greylagv
 	for _, n := range nodes {
 		host, _, _ := strings.Cut(n.Address, ":")
 		features := append([]string{}, n.Features...)
+		reason, since := slurmcmd.ReasonOf(n)
 		all = append(all, nodeJSON{
 			Name: n.Name, Hostname: n.Name, Address: cmp.Or(host, n.Name), State: strings.Split(slurmcmd.StateOf(n).Full(), "+"),
 			CPUs: n.Cpus, AllocCPUs: n.CpusUsed, IdleCPUs: n.Cpus - n.CpusUsed, RealMemory: n.Memory >> 20, AllocMemory: n.MemoryUsed >> 20,
 			Gres: strings.TrimPrefix(slurmcmd.Gres(n), slurmcmd.Null), GresUsed: strings.TrimPrefix(slurmcmd.GresUsed(n), slurmcmd.Null),
-			Features: features, ActiveFeatures: features, Partitions: append([]string{}, n.Partitions...), Reason: cmp.Or(n.Reason, n.Fault), ReasonUser: n.ReasonBy,
-			ReasonTime: slurmcmd.Stamped(n.ReasonSince), TRES: slurmcmd.TRES(int64(n.Cpus), cluster.Bytes(n.Memory), 1, int64(len(n.Gpus)), ""),
+			Features: features, ActiveFeatures: features, Partitions: append([]string{}, n.Partitions...), Reason: reason, ReasonUser: n.ReasonBy,
+			ReasonTime: slurmcmd.Stamped(since), TRES: slurmcmd.TRES(int64(n.Cpus), cluster.Bytes(n.Memory), 1, int64(len(n.Gpus)), ""),
 			TRESUsed: slurmcmd.TRES(int64(n.CpusUsed), cluster.Bytes(n.MemoryUsed), 1, int64(len(n.GpusUsed)), ""), Version: strings.TrimPrefix(slurmcmd.Version, "slurm "), Weight: 1,
 		})
 	}

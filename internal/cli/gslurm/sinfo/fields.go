@@ -143,8 +143,14 @@ func nodeFields() []field {
 		})},
 		{'f', "features", "AVAIL_FEATURES", ofNode, features}, {'b', "featuresact", "ACTIVE_FEATURES", ofNode, features},
 		{'G', "gres", "GRES", ofNode, node(slurmcmd.Gres)}, {0, "gresused", "GRES_USED", ofNode, node(slurmcmd.GresUsed)},
-		{'E', "reason", "REASON", ofNode, node(func(n *greylagv1.Node) string { return cmp.Or(n.Reason, n.Fault, "none") })},
-		{'H', "timestamp", "TIMESTAMP", ofNode, first(func(l *listing, n *greylagv1.Node) string { return l.clock.Stamp(n.ReasonSince, "Unknown") })},
+		{'E', "reason", "REASON", ofNode, node(func(n *greylagv1.Node) string {
+			reason, _ := slurmcmd.ReasonOf(n)
+			return cmp.Or(reason, "none")
+		})},
+		{'H', "timestamp", "TIMESTAMP", ofNode, first(func(l *listing, n *greylagv1.Node) string {
+			_, since := slurmcmd.ReasonOf(n)
+			return l.clock.Stamp(since, "Unknown")
+		})},
 		{'u', "user", "USER", ofNode, node(func(n *greylagv1.Node) string { return cmp.Or(n.ReasonBy, "Unknown") })},
 		{'U', "userlong", "USER", ofNode, node(func(n *greylagv1.Node) string { return cmp.Or(n.ReasonBy, "Unknown") })},
 		{'i', "reservation", "RESERVATION", ofNode, node(func(n *greylagv1.Node) string { return strings.Join(n.Reservations, ",") })},

@@ -106,6 +106,7 @@ func describe(out *rowJSON, n *greylagv1.Node) {
 	out.Features.Total = strings.Join(n.Features, ",")
 	out.Features.Active = out.Features.Total
 	out.Gres.Total, out.Gres.Used = strings.TrimPrefix(slurmcmd.Gres(n), slurmcmd.Null), strings.TrimPrefix(slurmcmd.GresUsed(n), slurmcmd.Null)
-	out.Reason.Description, out.Reason.User, out.Reason.Time = cmp.Or(n.Reason, n.Fault), n.ReasonBy, slurmcmd.Stamped(n.ReasonSince)
+	reason, since := slurmcmd.ReasonOf(n)
+	out.Reason.Description, out.Reason.User, out.Reason.Time = reason, n.ReasonBy, slurmcmd.Stamped(since)
 	out.Reservation = strings.Join(n.Reservations, ",")
 }

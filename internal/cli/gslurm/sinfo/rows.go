@@ -71,7 +71,7 @@ func (l *listing) keep(n *greylagv1.Node) bool {
 	switch {
 	case len(l.nodes) > 0 && !slices.Contains(l.nodes, n.Name),
 		l.dead && !state.Silent, l.alive && state.Silent,
-		l.reasons && state.Available():
+		l.reasons && (state.Available() || state.Completing && !state.Silent):
 		return false
 	}
 	if len(l.states) == 0 {

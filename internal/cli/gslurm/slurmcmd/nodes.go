@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/clusterdoc"
@@ -15,8 +17,11 @@ import (
 
 // NodeState is the state of a node in Slurm's words.
 type NodeState struct {
-	Base  string // IDLE, MIXED, ALLOCATED, DOWN
+	Base string // IDLE, MIXED, ALLOCATED, DOWN
+	// Drain means that the node takes no new jobs: it is drained, or reports a fault.
 	Drain bool
+	// Completing means that tasks of earlier jobs still end on a node that has no other reason to take no jobs.
+	Completing bool
 	// Silent means that the node does not respond.
 	Silent   bool
 	Reserved bool
@@ -26,7 +31,7 @@ type NodeState struct {
 
 // StateOf returns the state of a node.
 func StateOf(n *greylagv1.Node) NodeState {
-	s := NodeState{Base: "IDLE", Drain: n.Drain, Reserved: len(n.Reservations) > 0, Reboot: n.Reboot != nil && !n.Reboot.Issued, Rebooting: n.Reboot.GetIssued()}
+	s := NodeState{Base: "IDLE", Drain: n.Drain || n.Fault != "", Reserved: len(n.Reservations) > 0, Reboot: n.Reboot != nil && !n.Reboot.Issued, Rebooting: n.Reboot.GetIssued()}
 	switch {
 	case n.Jobs > 0 && (n.CpusUsed >= n.Cpus || len(n.Gpus) > 0 && len(n.GpusUsed) >= len(n.Gpus)):
 		s.Base = "ALLOCATED"
@@ -35,11 +40,21 @@ func StateOf(n *greylagv1.Node) NodeState {
 	}
 	switch wire.Word(n.State) {
 	case cluster.NodeDown.String():
-		s.Base, s.Silent = "DOWN", true
+		s.Base, s.Silent, s.Drain = "DOWN", true, n.Drain
 	case cluster.NodeUnknown.String():
 		s.Silent = true
+	case cluster.NodeDraining.String():
+		s.Completing = !s.Drain
 	}
 	return s
+}
+
+// ReasonOf returns why a node takes no jobs: its drain, with the time since, or the fault that it reports; "" for none.
+func ReasonOf(n *greylagv1.Node) (reason string, since *timestamppb.Timestamp) {
+	if n.Reason == "" && n.Fault != "" {
+		return n.Fault, nil
+	}
+	return n.Reason, n.ReasonSince
 }
 
 // Full returns the state with its flags: IDLE+DRAIN.
@@ -48,7 +63,7 @@ func (s NodeState) Full() string {
 	for _, flag := range []struct {
 		on   bool
 		word string
-	}{{s.Drain, "DRAIN"}, {s.Silent, "NOT_RESPONDING"}, {s.Reserved, "RESERVED"}, {s.Reboot, "REBOOT_REQUESTED"}, {s.Rebooting, "REBOOT_ISSUED"}} {
+	}{{s.Drain, "DRAIN"}, {s.Completing, "COMPLETING"}, {s.Silent, "NOT_RESPONDING"}, {s.Reserved, "RESERVED"}, {s.Reboot, "REBOOT_REQUESTED"}, {s.Rebooting, "REBOOT_ISSUED"}} {
 		if flag.on {
 			words = append(words, flag.word)
 		}
@@ -62,7 +77,7 @@ func (s NodeState) Long() string { return s.word(map[string]string{}) }
 
 // Short returns the one word of sinfo %t: idle, mix, drng.
 func (s NodeState) Short() string {
-	return s.word(map[string]string{"mixed": "mix", "allocated": "alloc", "draining": "drng", "drained": "drain", "reserved": "resv"})
+	return s.word(map[string]string{"mixed": "mix", "allocated": "alloc", "draining": "drng", "drained": "drain", "reserved": "resv", "completing": "comp"})
 }
 
 func (s NodeState) word(short map[string]string) string {
@@ -72,6 +87,8 @@ func (s NodeState) word(short map[string]string) string {
 		word = "draining"
 	case s.Drain:
 		word = "drained"
+	case s.Completing:
+		word = "completing"
 	case s.Reserved && s.Base == "IDLE":
 		word = "reserved"
 	}
@@ -90,7 +107,9 @@ func (s NodeState) word(short map[string]string) string {
 }
 
 // Available reports whether the node accepts jobs.
-func (s NodeState) Available() bool { return !s.Drain && !s.Silent && s.Base != "DOWN" }
+func (s NodeState) Available() bool {
+	return !s.Drain && !s.Completing && !s.Silent && s.Base != "DOWN"
+}
 
 // Gres returns the GPUs and generic resources of a node as Slurm writes them: gpu:h100:4,nvme:2; (null)
 // for none.
