@@ -109,7 +109,10 @@ func (w *world) UpdateNodes(_ context.Context, r *greylagv1.UpdateNodesRequest) 
 	if r.Names[0] == "n99" {
 		return nil, refuse(connect.CodeNotFound, "gctl nodes lists the nodes", "no node n99")
 	}
-	return &greylagv1.UpdateNodesResponse{Names: r.Names, Index: 8}, nil
+	names := slices.DeleteFunc(slices.Clone(r.Names), func(name string) bool {
+		return r.Action == greylagv1.NodeAction_NODE_ACTION_RESUME && slices.ContainsFunc(w.nodes.GetNodes(), func(n *greylagv1.Node) bool { return n.Name == name && !n.Drain })
+	})
+	return &greylagv1.UpdateNodesResponse{Names: names, Index: 8}, nil
 }
 
 func (w *world) CreateToken(_ context.Context, r *greylagv1.CreateTokenRequest) (*greylagv1.CreateTokenResponse, error) {

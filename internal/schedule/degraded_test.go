@@ -40,6 +40,17 @@ job 11 gpus=8 limit=1h`)
 			t.Errorf("starts: %v", starts)
 		}
 	}
+	const fault = "validation failed: dcgmi: GPU 2 failed"
+	faulty := next
+	faulty.Nodes = slices.Clone(next.Nodes)
+	for i := range 2 {
+		n := *faulty.Nodes[i]
+		n.Fault = fault
+		faulty.Nodes[i] = &n
+	}
+	if why, err := explain.Why(&faulty, 10); err != nil || !slices.Contains(why.Exclusions, explain.Exclusion{Condition: "reports a fault: " + fault, Nodes: 2}) {
+		t.Errorf("why: %+v, %v", why.Exclusions, err)
+	}
 	why, err := explain.Why(&next, 10)
 	if err != nil || !slices.Contains(why.Exclusions, explain.Exclusion{Condition: "degraded: no jobs of several nodes", Nodes: 1}) {
 		t.Errorf("why: %+v, %v", why.Exclusions, err)

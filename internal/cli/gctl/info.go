@@ -36,6 +36,7 @@ func (t commands) info() *cobra.Command {
 				return t.WriteJSON(infoOf(answer))
 			}
 			t.noteRepairs(answer)
+			t.noteFaults(ctx, c, answer)
 			return t.WriteTable(infoTable(answer))
 		}),
 	}
@@ -57,6 +58,37 @@ func (t commands) noteRepairs(answer *greylagv1.GetInfoResponse) {
 		if x.nodes != "" {
 			t.Note("%s: %s (%s)", x.what, x.nodes, fmt.Sprintf(x.commands, x.nodes))
 		}
+	}
+}
+
+// mostFaults is the number of different faults that gctl info lists.
+const mostFaults = 8
+
+// noteFaults names the faults that nodes of the answer report, and the nodes.
+func (t commands) noteFaults(ctx context.Context, c ui.Cluster, answer *greylagv1.GetInfoResponse) {
+	listed := map[string]bool{}
+	var names []string
+	for _, part := range answer.Partitions {
+		for _, g := range part.Groups {
+			if (g.State == greylagv1.NodeState_NODE_STATE_DRAINED || g.State == greylagv1.NodeState_NODE_STATE_DRAINING) && !listed[g.NodeList] {
+				listed[g.NodeList] = true
+				names = append(names, g.NodeList)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	nodes, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Names: names, Read: t.Read()})
+	if err != nil {
+		return // the table is complete without
+	}
+	faults := faultsOf(nodes.Nodes)
+	for _, f := range faults[:min(len(faults), mostFaults)] {
+		t.Note("%s: %s (gctl show node %s)", f.nodes, f.fault, f.nodes)
+	}
+	if len(faults) > mostFaults {
+		t.Note("%d more faults: gctl nodes", len(faults)-mostFaults)
 	}
 }
 

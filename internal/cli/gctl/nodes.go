@@ -1,9 +1,12 @@
 package gctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -372,6 +375,9 @@ func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.U
 			Index uint64   `json:"index"`
 		}{answer.Names, answer.Index})
 	}
+	if request.Action == greylagv1.NodeAction_NODE_ACTION_RESUME {
+		return t.tellResumed(ctx, c, answer.Names, names)
+	}
 	if len(answer.Names) == 0 {
 		t.Note("nothing changed")
 		return nil
@@ -380,7 +386,7 @@ func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.U
 		return t.tellDrained(ctx, c, answer.Names)
 	}
 	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{
-		"resume": "resumed", "remove": "removed", "reboot": "reboot requested:", "reboot-when-idle": "reboot when idle requested:", "cancel-reboot": "reboot cancelled:", "fenced": "confirmed as off:",
+		"remove": "removed", "reboot": "reboot requested:", "reboot-when-idle": "reboot when idle requested:", "cancel-reboot": "reboot cancelled:", "fenced": "confirmed as off:",
 	}[wire.Word(request.Action)], hostlist.Compress(answer.Names))
 	return err
 }
@@ -395,6 +401,65 @@ func (t commands) toRemove(ctx context.Context, c ui.Cluster, request *greylagv1
 		return nil
 	}
 	return answer.Nodes
+}
+
+// tellResumed names the resumed nodes, and those of all that still take no jobs, with the reason.
+func (t commands) tellResumed(ctx context.Context, c ui.Cluster, resumed, all []string) error {
+	if len(resumed) > 0 {
+		if _, err := fmt.Fprintf(t.Stdout, "resumed %s\n", hostlist.Compress(resumed)); err != nil {
+			return err
+		}
+	} else {
+		t.Note("nothing changed: no drain on %s", hostlist.Compress(all))
+	}
+	answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Names: all})
+	if err != nil {
+		return nil //nolint:nilerr // the nodes are resumed
+	}
+	for _, f := range faultsOf(answer.Nodes) {
+		t.Note("%s still %s no jobs: %s (it is over when the node no longer reports it; see gctl show node %s)", f.nodes, verb(f.n, "takes", "take"), f.fault, f.nodes)
+	}
+	var silent []string
+	for _, n := range answer.Nodes {
+		if n.State == greylagv1.NodeState_NODE_STATE_UNKNOWN || n.State == greylagv1.NodeState_NODE_STATE_DOWN {
+			silent = append(silent, n.Name)
+		}
+	}
+	if len(silent) > 0 {
+		list := hostlist.Compress(silent)
+		t.Note("%s still %s no jobs: not responding (see whether gnoded runs there: systemctl status gnoded)", list, verb(len(silent), "takes", "take"))
+	}
+	return nil
+}
+
+// verb returns the form of a verb for n subjects.
+func verb(n int, one, several string) string {
+	if n == 1 {
+		return one
+	}
+	return several
+}
+
+// nodeFault is a fault that nodes report.
+type nodeFault struct {
+	fault, nodes string
+	n            int
+}
+
+// faultsOf groups nodes by the fault that they report, the most frequent one first.
+func faultsOf(all []*greylagv1.Node) []nodeFault {
+	names := map[string][]string{}
+	for _, n := range all {
+		if n.Fault != "" {
+			names[n.Fault] = append(names[n.Fault], n.Name)
+		}
+	}
+	var faults []nodeFault
+	for _, fault := range slices.Sorted(maps.Keys(names)) {
+		faults = append(faults, nodeFault{ui.Printable(fault), hostlist.Compress(names[fault]), len(names[fault])})
+	}
+	slices.SortStableFunc(faults, func(a, b nodeFault) int { return cmp.Compare(b.n, a.n) })
+	return faults
 }
 
 // tellDrained names the drained nodes with running jobs. If that is unknown, it calls the nodes

@@ -29,6 +29,7 @@ type nodeSurvey struct {
 	used     map[string]*cluster.NodeUse // by node
 	later    []ReservedNodes
 	short    map[string]bool // licences with too few left by running jobs
+	faults   int             // different ones that it names
 }
 
 // deficit says what of a node others have, so that too little is free for one job.
@@ -277,7 +278,7 @@ func (s *nodeSurvey) unable(n *cluster.Node) []string {
 	note(n.Liveness == cluster.Dead, "down")
 	note(n.Liveness == cluster.Silent, "no heartbeat")
 	note(n.Drain, "drained")
-	note(n.Fault != "", "reports a fault")
+	note(n.Fault != "", s.faultText(n.Fault))
 	note(n.Orphans > 0, "cleaning up after another job")
 	for m := range s.filter.Attributes(n) {
 		note(true, s.describe(m, ""))
@@ -286,6 +287,22 @@ func (s *nodeSurvey) unable(n *cluster.Node) []string {
 		note(true, s.describe(m, ofNode))
 	}
 	return why
+}
+
+// maxFaults is the number of different faults that an answer names.
+const maxFaults = 8
+
+// faultText names the fault of a node, unless the answer names enough others.
+func (s *nodeSurvey) faultText(fault string) string {
+	text := "reports a fault: " + cluster.Sanitize(fault, 160)
+	if s.counts[text] > 0 {
+		return text
+	}
+	if s.faults >= maxFaults {
+		return "reports another fault"
+	}
+	s.faults++
+	return text
 }
 
 // What of a node a mismatch is about.
