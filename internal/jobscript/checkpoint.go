@@ -18,6 +18,22 @@ func checkAsking(number int32) error {
 	return nil
 }
 
+// checkFolder refuses a folder that was meant as a URI, and an invalid S3 URI.
+func checkFolder(folder string) error {
+	scheme, _, isURI := strings.Cut(folder, "://")
+	switch {
+	case cluster.InS3(folder):
+		if err := cluster.CheckCheckpointDir(folder); err != nil {
+			return advise(err.Error(), "write s3://BUCKET/PREFIX: a bucket of 3 to 63 characters a-z 0-9 . -, and a prefix")
+		}
+	case strings.HasPrefix(strings.ToLower(folder), "s3:"):
+		return advise(fmt.Sprintf("not an S3 URI: %q", folder), "write s3://BUCKET/PREFIX, or ./s3:... for a folder of that name")
+	case isURI && !strings.ContainsAny(scheme, "/%"):
+		return advise(fmt.Sprintf("unknown scheme %q in %q", scheme, folder), "write the path of a folder that all nodes share, or s3://BUCKET/PREFIX")
+	}
+	return nil
+}
+
 // finishSignals checks the signals before the time limit against it. A time that the policy chooses is not known
 // here: see cluster.WarnSignal.
 func (r *resolver) finishSignals(o *Options) {

@@ -13,7 +13,10 @@ import (
 func restartRows(all []option) []option {
 	return append(all, []option{
 		{Option: getopt.Option{Long: "checkpoint", Value: "FOLDER", Help: "where the job keeps its checkpoints, on a file system that all nodes share, or s3://BUCKET/PREFIX; %j job, %A array, %a index, %x name, %u user"},
-			set: text(func(o *Options) *string { return &o.Checkpoint })},
+			set: func(o *Options, v string, _ time.Time) error {
+				o.Checkpoint = v
+				return checkFolder(v)
+			}},
 		{Option: getopt.Option{Long: "checkpoint-signal", Value: "[B:]SIG[@SEC]", Help: "ask the job for a checkpoint with SIG, SEC seconds before the time limit [120, at most half of it] and before a preemption; B: batch shell only"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				if o.CheckpointSignal, err = parseWarn(v, "B", cluster.DefaultCheckpointLead); err == nil {
