@@ -173,7 +173,7 @@ func (m *jobMail) event(v *state.View, j *cluster.Job, e jobmail.Event, add func
 			once(e, "element "+j.Ref().String())
 		}
 		if e.Type = cluster.MailEnd; j.Spec.MailTypes&e.Type != 0 && !runsOn(v, j.Array) {
-			e.Detail = "" // of one element
+			e.Detail, e.Exit, e.Ran, e.Nodes = "", cluster.Exit{}, 0, "" // of one element
 			once(e, array)
 		}
 	default:
@@ -210,6 +210,7 @@ func (m *jobMail) notice(j *cluster.Job, id cluster.JobID, what string, e jobmai
 	return notice{to: to, due: m.clock(), alert: alerts.Alert{
 		ID: fmt.Sprintf("job %d attempt %d %s", id, e.Attempt, e.Type), Rule: "job." + strings.ToLower(e.Type.String()), Scope: j.Spec.Owner.User,
 		Period: e.At.Time().UTC().Format(time.RFC3339), Value: ran, Limit: cluster.FormatLimit(j.Spec.TimeLimit), Text: e.Text(what),
+		Body: e.Sentences(j.Spec, id.String()),
 	}}
 }
 

@@ -8,8 +8,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -21,6 +23,10 @@ type Event struct {
 	Attempt cluster.Attempt
 	Outcome cluster.JobState // of the attempt, where it ended
 	Detail  string           // why it ended; of a warning, what is wrong; "" for other events
+
+	Exit  cluster.Exit  // of a job that ended
+	Ran   time.Duration // run time of the attempt until then; 0 where it is unknown
+	Nodes string        // host list of the attempt's nodes; "" where they are unknown
 }
 
 // collector collects the events of one job.
@@ -43,7 +49,7 @@ func Of(j *cluster.Job, from, to cluster.Instant) []Event {
 	for i := range j.Attempts {
 		a := &j.Attempts[i]
 		c.run(j, a.Attempt, a.Started, a.Ended)
-		c.add(Event{cluster.MailRequeue, a.Ended, a.Attempt, a.Outcome, a.Detail})
+		c.add(Event{Type: cluster.MailRequeue, At: a.Ended, Attempt: a.Attempt, Outcome: a.Outcome, Detail: a.Detail, Ran: ranFor(a.Started, a.Ended)})
 	}
 	if a := j.Activity.Value(); a.Warns != 0 {
 		c.add(Event{Type: cluster.MailWarning, At: a.NoticedAt, Attempt: j.Attempt, Detail: warningOf(j, to)})
@@ -61,14 +67,19 @@ func Of(j *cluster.Job, from, to cluster.Instant) []Event {
 	if completing {
 		outcome = j.Outcome
 	}
+	ended := Event{At: j.Ended, Attempt: j.Attempt, Outcome: outcome, Detail: j.Detail, Exit: j.Exit, Ran: ranFor(j.Started, j.Ended), Nodes: nodesOf(j)}
 	switch {
 	case over:
 		if outcome == cluster.TimedOut && j.Reason != cluster.ReasonInactiveLimit {
-			c.add(Event{cluster.MailTimeLimit, j.Ended, j.Attempt, outcome, ""})
+			limit := ended
+			limit.Type, limit.Detail = cluster.MailTimeLimit, ""
+			c.add(limit)
 		}
-		c.end(Event{cluster.MailEnd, j.Ended, j.Attempt, outcome, j.Detail})
+		ended.Type = cluster.MailEnd
+		c.end(ended)
 	case completing:
-		c.add(Event{cluster.MailRequeue, j.Ended, j.Attempt, outcome, j.Detail})
+		ended.Type = cluster.MailRequeue
+		c.add(ended)
 	}
 	for _, n := range j.History {
 		if n.Reason == cluster.ReasonDependencyNeverSatisfied {
@@ -77,6 +88,26 @@ func Of(j *cluster.Job, from, to cluster.Instant) []Event {
 	}
 	slices.SortStableFunc(c.events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return c.events
+}
+
+// ranFor returns the run time of an attempt; 0 if it did not start.
+func ranFor(started, ended cluster.Instant) time.Duration {
+	if started == 0 || ended < started {
+		return 0
+	}
+	return ended.Sub(started)
+}
+
+// nodesOf returns the host list of a job's nodes; "" for none.
+func nodesOf(j *cluster.Job) string {
+	if j.Alloc == nil {
+		return ""
+	}
+	names := make([]string, len(j.Alloc.Nodes))
+	for i := range j.Alloc.Nodes {
+		names[i] = j.Alloc.Nodes[i].Node
+	}
+	return hostlist.Compress(names)
 }
 
 // warningOf returns the text of the warnings about a job; "" without any.
@@ -127,17 +158,66 @@ func (e Event) Text(what string) string {
 	return text
 }
 
+// ending describes the outcome of an attempt with its exit status, run time and nodes.
+func (e Event) ending() string {
+	text := e.Outcome.String()
+	if status := e.status(); status != "" {
+		text += ", " + status
+	}
+	if e.Ran > 0 {
+		text += ", run time " + cluster.FormatElapsed(e.Ran)
+	}
+	if e.Nodes != "" {
+		text += " on " + e.Nodes
+	}
+	return text
+}
+
+// status describes the exit status or the signal of a job that did not succeed; "" for others.
+func (e Event) status() string {
+	switch {
+	case e.Exit.Signal != 0:
+		return fmt.Sprintf("signal %d (%s)", e.Exit.Signal, cluster.SignalName(e.Exit.Signal))
+	case e.Exit.Code != 0:
+		return fmt.Sprintf("exit status %d", e.Exit.Code)
+	}
+	return ""
+}
+
+// Sentences describes the event of a job or an array with this ID for the text of a mail.
+func (e Event) Sentences(spec *cluster.JobSpec, id string) string {
+	var lines []string
+	if e.Outcome != 0 && e.Ran > 0 {
+		line := fmt.Sprintf("Attempt %d ran for %s", e.Attempt, cluster.FormatElapsed(e.Ran))
+		if e.Nodes != "" {
+			line += " on " + e.Nodes
+		}
+		if status := e.status(); status != "" {
+			line += ", and ended with " + status
+		}
+		lines = append(lines, line+".")
+	}
+	if limit := spec.TimeLimit; limit > 0 {
+		lines = append(lines, "The time limit of an attempt is "+cluster.FormatLimit(limit)+".")
+	} else {
+		lines = append(lines, "The job has no time limit.")
+	}
+	lines = append(lines, fmt.Sprintf("User: %s. Time: %s.", spec.Owner.User, e.At.Time().UTC().Format(time.RFC3339)),
+		fmt.Sprintf("Details: gctl show job %s. Output: gctl logs %s.", id, id))
+	return strings.Join(lines, "\n")
+}
+
 // brief describes the event without the reason of an end.
 func (e Event) brief(what string) string {
 	switch e.Type {
 	case cluster.MailBegin:
 		return what + " started"
 	case cluster.MailEnd:
-		return fmt.Sprintf("%s ended: %s", what, e.Outcome)
+		return fmt.Sprintf("%s ended: %s", what, e.ending())
 	case cluster.MailFail:
-		return fmt.Sprintf("%s failed: %s", what, e.Outcome)
+		return fmt.Sprintf("%s failed: %s", what, e.ending())
 	case cluster.MailRequeue:
-		return fmt.Sprintf("%s was requeued: attempt %d ended %s", what, e.Attempt, e.Outcome)
+		return fmt.Sprintf("%s was requeued: attempt %d ended %s", what, e.Attempt, e.ending())
 	case cluster.MailInvalidDepend:
 		return what + " cannot start: its dependency can never be satisfied"
 	case cluster.MailWarning:

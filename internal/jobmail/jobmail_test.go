@@ -70,6 +70,30 @@ func TestTexts(t *testing.T) {
 	}
 }
 
+// TestEndingText checks that a mail names the exit status or the signal, the run time and the nodes of a failed job.
+func TestEndingText(t *testing.T) {
+	for _, x := range []struct {
+		exit           cluster.Exit
+		text, sentence string
+	}{
+		{cluster.Exit{Code: 3}, "job 42 (f3) failed: FAILED, exit status 3, run time 5:00 on n[1-2]", "Attempt 1 ran for 5:00 on n[1-2], and ended with exit status 3.\n"},
+		{cluster.Exit{Signal: 11}, "job 42 (f3) failed: FAILED, signal 11 (SEGV), run time 5:00 on n[1-2]", "Attempt 1 ran for 5:00 on n[1-2], and ended with signal 11 (SEGV).\n"},
+	} {
+		j := &cluster.Job{
+			Spec: &cluster.JobSpec{MailTypes: cluster.MailFail, TimeLimit: time.Hour, Owner: cluster.Identity{User: "ada"}}, State: cluster.Failed, Attempt: 1, Started: at(1), Ended: at(6),
+			Exit: x.exit, Alloc: &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: "n1"}, {Node: "n2"}}},
+		}
+		e := Of(j, at(1), at(10))[0]
+		if got := e.Text("job 42 (f3)"); got != x.text {
+			t.Errorf("%s\nwant %s", got, x.text)
+		}
+		want := x.sentence + "The time limit of an attempt is 1:00:00.\nUser: ada. Time: 1970-01-01T00:06:00Z.\nDetails: gctl show job 42. Output: gctl logs 42."
+		if got := e.Sentences(j.Spec, "42"); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}
+
 // TestWarningText checks what a user reads about idle GPUs, with their cost until then.
 func TestWarningText(t *testing.T) {
 	j := &cluster.Job{

@@ -19,6 +19,7 @@ type Alert struct {
 	Value  string `json:"value"`
 	Limit  string `json:"limit"`
 	Text   string `json:"text"`
+	Body   string `json:"-"` // of a mail about a job: sentences in place of the fields above
 }
 
 // Series holds the totals of a scope on consecutive days; the last day is checked.

@@ -61,7 +61,11 @@ func (m *Mail) message(a report.Alert) []byte {
 	}
 	b.WriteString("\r\n")
 	w := quotedprintable.NewWriter(&b)
-	fmt.Fprintf(w, "%s\r\n\r\nrule:   %s\r\nscope:  %s\r\nperiod: %s\r\nvalue:  %s\r\nlimit:  %s\r\nid:     %s\r\n", a.Text, a.Rule, a.Scope, a.Period, a.Value, a.Limit, a.ID)
+	if a.Body != "" {
+		fmt.Fprintf(w, "%s\r\n\r\n%s\r\n", a.Text, strings.ReplaceAll(a.Body, "\n", "\r\n"))
+	} else {
+		fmt.Fprintf(w, "%s\r\n\r\nrule:   %s\r\nscope:  %s\r\nperiod: %s\r\nvalue:  %s\r\nlimit:  %s\r\nid:     %s\r\n", a.Text, a.Rule, a.Scope, a.Period, a.Value, a.Limit, a.ID)
+	}
 	_ = w.Close() // never fails in memory
 	b.WriteString("\r\n")
 	return b.Bytes()
