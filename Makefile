@@ -61,6 +61,7 @@ sim:
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gsim
 	$(BIN)/gsim reliability --scenario small --check-every 1 --seeds $(SEEDS)
 	$(BIN)/gsim reliability --scenario small-storm --check-every 1 --seeds $(SEEDS)
+	$(BIN)/gsim reliability --scenario small-elastic --check-every 1 --seeds $(SEEDS)
 	$(BIN)/gsim reliability --scenario month --check-every 1000 --seeds $(SEEDS)
 
 # All tests except those that start clusters.

@@ -19,6 +19,7 @@ const (
 	streamLaunches
 	streamCheckpoints
 	streamLosses
+	streamElastic
 )
 
 // sense is how a failure is noticed.

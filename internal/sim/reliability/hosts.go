@@ -12,11 +12,33 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// attemptID identifies an attempt.
+// attemptID identifies an attempt, or a membership of a node in one.
 type attemptID struct {
 	job     cluster.JobID
 	attempt cluster.Attempt
+	granted uint64 // of a node of an elastic job: the log index of its grant; else 0
 }
+
+// idOf identifies the task of a rank.
+func idOf(j *cluster.Job, rank int) attemptID {
+	id := attemptID{job: j.ID, attempt: j.Attempt}
+	if j.Members != nil {
+		id.granted = j.GrantOf(rank)
+	}
+	return id
+}
+
+// wantedBy reports whether a job has the task on a node.
+func (id attemptID) wantedBy(j *cluster.Job, node string) bool {
+	if j.Attempt != id.attempt || !j.State.HasAllocation() {
+		return false
+	}
+	rank := slices.IndexFunc(j.Alloc.Nodes, func(a cluster.NodeAllocation) bool { return a.Node == node })
+	return rank >= 0 && idOf(j, rank) == id
+}
+
+// stops reports whether the task of a rank ends because its node leaves the job.
+func stops(j *cluster.Job, rank int) bool { return j.Members != nil && j.Members.List[rank].Stops }
 
 // host is one machine and the daemon on it. The state knows of it only what its messages report.
 type host struct {
@@ -60,7 +82,7 @@ const (
 // order returns the tasks of a machine in a fixed order.
 func (h *host) order() []attemptID {
 	return slices.SortedFunc(maps.Keys(h.tasks), func(a, b attemptID) int {
-		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.attempt, b.attempt))
+		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.granted, b.granted))
 	})
 }
 
@@ -100,18 +122,18 @@ func (x *simulation) sync(h *host) error {
 	}
 	wanted := map[attemptID]bool{}
 	for j, rank := range x.State.View().OnNode(h.node.Name) {
-		id := attemptID{j.ID, j.Attempt}
+		id := idOf(j, rank)
 		wanted[id] = true
 		t, there := h.tasks[id]
 		switch {
 		case !there && j.Tasks.At(rank).Phase != cluster.TaskWanted: // gone: the report will say it
-		case !there && j.State == cluster.Completing: // it never began
+		case !there && (j.State == cluster.Completing || stops(j, rank)): // it never began
 			h.tasks[id] = &hostTask{task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskClean}}
 		case !there:
 			if err := x.launch(h, id, j, rank); err != nil {
 				return err
 			}
-		case j.State == cluster.Completing:
+		case j.State == cluster.Completing || stops(j, rank):
 			x.stop(h, id, t)
 		}
 	}
@@ -216,7 +238,7 @@ func (x *simulation) report(h *host) error {
 	}
 	for _, id := range h.order() {
 		t := h.tasks[id]
-		said := command.TaskReport{Job: id.job, Attempt: id.attempt, Task: t.task}
+		said := command.TaskReport{Job: id.job, Attempt: id.attempt, Granted: id.granted, Task: t.task}
 		if t.task.Ended > 0 && t.task.Started > 0 {
 			said.Ran = t.task.Ended.Sub(t.task.Started)
 		}
@@ -230,7 +252,7 @@ func (x *simulation) report(h *host) error {
 	view := x.State.View()
 	for id, t := range h.tasks {
 		j, known := view.Job(id.job)
-		if t.task.Phase == cluster.TaskClean && !(known && j.Attempt == id.attempt && j.State.HasAllocation()) {
+		if t.task.Phase == cluster.TaskClean && !(known && id.wantedBy(j, h.node.Name)) {
 			delete(h.tasks, id)
 		}
 	}

@@ -18,6 +18,9 @@ const (
 	urgentQOS = "production"
 )
 
+// mostExtra is the most extra nodes of an elastic job.
+const mostExtra = 4
+
 // userSignal is SIGUSR1, by which a job that is preempted learns of it.
 const userSignal = 10
 
@@ -42,6 +45,7 @@ type slot struct {
 	eligible    cluster.Instant // when it may start again
 	pending     cluster.Instant // since when it is pending
 	urgent      bool
+	elastic     bool
 	firstWorked cluster.Instant // when the first attempt began to work
 }
 
@@ -91,6 +95,9 @@ func (x *simulation) submit(s *slot) error {
 	} else {
 		s.work = min(max(faults.Within(r, s.mean), 10*time.Minute), 3*s.mean)
 		spec.TimeLimit = 4 * s.mean
+		if s.elastic = s.gpus == int32(x.m.GPUs) && faults.Yes(x.streams.For(streamElastic, uint64(s.index), s.n), x.m.Elastic); s.elastic {
+			spec.Request.MaxNodes, spec.Elastic = s.nodes+mostExtra, cluster.Elastic{Step: 1}
+		}
 		if s.urgent = faults.Yes(r, x.m.Urgent); s.urgent {
 			spec.QOS = urgentQOS
 		}
@@ -168,6 +175,9 @@ func (x *simulation) jobChanged(old, j *cluster.Job) error {
 			x.wakeHost(x.named[alloc.Nodes[i].Node])
 		}
 	}
+	if old.Members != nil && j.Members != nil && old.Attempt == j.Attempt && old.Members != j.Members {
+		x.membersChanged(old, j)
+	}
 	if old.State.HasAllocation() && !j.State.HasAllocation() {
 		x.attemptEnded(s, old, j)
 	}
@@ -188,6 +198,18 @@ func (x *simulation) jobChanged(old, j *cluster.Job) error {
 		x.held(s, j)
 	}
 	return nil
+}
+
+// membersChanged wakes the nodes that an elastic job had or has.
+func (x *simulation) membersChanged(old, j *cluster.Job) {
+	if n := len(j.Alloc.Nodes) - len(old.Alloc.Nodes); n > 0 {
+		x.r.Joined += n
+	} else {
+		x.r.Left -= n
+	}
+	for _, a := range slices.Concat(old.Alloc.Nodes, j.Alloc.Nodes) {
+		x.wakeHost(x.named[a.Node])
+	}
 }
 
 // jobEnded schedules the submission of the next job of a slot.
@@ -221,7 +243,7 @@ func (x *simulation) held(s *slot, j *cluster.Job) {
 
 // begin begins the program of an attempt: it prepares itself, and then works.
 func (x *simulation) begin(s *slot, j *cluster.Job) {
-	p := &program{slot: s, id: attemptID{j.ID, j.Attempt}, started: j.Started}
+	p := &program{slot: s, id: idOf(j, 0), started: j.Started}
 	for i := range j.Alloc.Nodes {
 		p.hosts = append(p.hosts, x.named[j.Alloc.Nodes[i].Node])
 	}
@@ -348,7 +370,7 @@ func (x *simulation) followNotice(p *program) {
 func (x *simulation) stallOn(h *host, f *failure) {
 	for _, id := range h.order() {
 		p := x.programs[id.job]
-		if p == nil || p.id != id || !h.tasks[id].hitBy(f) || f.cause == causeLeaf && len(p.hosts) == 1 {
+		if p == nil || p.id.attempt != id.attempt || !h.tasks[id].hitBy(f) || f.cause == causeLeaf && len(p.hosts) == 1 {
 			continue
 		}
 		x.stall(p, f, h)
@@ -356,9 +378,9 @@ func (x *simulation) stallOn(h *host, f *failure) {
 }
 
 // stall stops the work of a program. It exits when it notices the failure, unless its script was on a node that
-// is off.
+// is off. An elastic one goes on without a node that the state takes for lost.
 func (x *simulation) stall(p *program, f *failure, h *host) {
-	if p.stalled != nil {
+	if p.stalled != nil || p.slot.elastic && h != p.hosts[0] && (f.sense == bySilent || f.sense == byEvent) {
 		return
 	}
 	p.pause(x.Now)

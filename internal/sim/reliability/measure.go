@@ -28,6 +28,7 @@ type Result struct {
 	Preempted, MostPreempted, Preemptors, NotStarted    int
 	MostDrained, Drained                                int // within the breaker's window; at the end
 	Often, OftenFound, OftenFalse                       int // nodes that fail often; those that the state found; ordinary ones that it took for such
+	Joined, Left                                        int // nodes that joined or left elastic jobs while these ran
 	LongestWait                                         float64
 	Commands                                            int
 }

@@ -59,6 +59,7 @@ type Model struct {
 	Excess       int     // nodes that jobs request beyond those that exist; needs Spare = 0
 	Urgent       float64 // part of the other jobs that may preempt others
 	GangPreempts float64 // 1: the large job may preempt others
+	Elastic      float64 // part of the other jobs of whole nodes that are elastic, with up to 4 extra nodes
 
 	// Instead of random failures:
 	LossEvery time.Duration // a node of the large job fails
@@ -106,6 +107,7 @@ var keys = []key{
 	{name: "block", time: func(m *Model) *time.Duration { return &m.Block }},
 	{name: "urgent", number: func(m *Model) *float64 { return &m.Urgent }},
 	{name: "gang-preempts", number: func(m *Model) *float64 { return &m.GangPreempts }},
+	{name: "elastic", number: func(m *Model) *float64 { return &m.Elastic }},
 	{name: "loss-every", time: func(m *Model) *time.Duration { return &m.LossEvery }},
 	{name: "leaf-at", time: func(m *Model) *time.Duration { return &m.LeafAt }},
 	{name: "often", estimated: true, number: func(m *Model) *float64 { return &m.Often }},

@@ -52,6 +52,22 @@ func TestDozenSeeds(t *testing.T) {
 	}
 }
 
+// TestElasticJobs: elastic jobs among rigid ones grow, shrink and lose nodes, with every check.
+func TestElasticJobs(t *testing.T) {
+	m, p := modelOf(t, "small-elastic"), cluster.DefaultPolicy()
+	runs, err := RunSeeds(m, &p, Range{1, 12}, 1, nil)
+	if err != nil {
+		t.Fatalf("%v\nreplay: gsim reliability --scenario small-elastic --check-every 1 --seeds SEED", err)
+	}
+	joined, left := 0, 0
+	for _, r := range runs {
+		joined, left = joined+r.Joined, left+r.Left
+	}
+	if s := Summarize(m, runs); joined < 20 || left < 20 || s.NotStarted > 0 || s.MostPreempt > 3 {
+		t.Errorf("%d nodes joined, %d left: %+v", joined, left, s)
+	}
+}
+
 // TestSameSeed: the same seed gives the same results.
 func TestSameSeed(t *testing.T) {
 	m, p := modelOf(t, "small-storm"), cluster.DefaultPolicy()

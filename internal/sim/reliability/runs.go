@@ -31,6 +31,7 @@ func Scenarios() []Scenario {
 		{"storm", "days=7d,gang=0,spare=0,excess=30,urgent=10%", "a week on full nodes in which each tenth job may preempt the others"},
 		{"leaf", "days=2d,leaf-at=12h", "a leaf switch of 32 nodes is down for 10 minutes"},
 		{"small", "nodes=40,leaf-nodes=8,gang=16,spare=3,days=4d,rate=60", "40 nodes for 4 days at 60: small enough for a check after every command"},
+		{"small-elastic", "nodes=16,leaf-nodes=4,gang=4,spare=2,days=12h,rate=300,elastic=50%,urgent=10%", "16 nodes for 12 hours at 300 with elastic jobs among rigid ones, and preemption"},
 		{"small-storm", "nodes=40,leaf-nodes=8,gang=8,spare=0,excess=8,days=2d,rate=60,urgent=20%", "the same on full nodes with preemption"},
 	}
 }

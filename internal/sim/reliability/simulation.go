@@ -245,7 +245,7 @@ func (x *simulation) runPasses() error {
 	}
 	defer func() { x.seen = x.Index }()
 	for range sim.MaxPasses {
-		if x.State.Peek().Counts().ByState[cluster.Pending] == 0 {
+		if x.State.Peek().Counts().ByState[cluster.Pending] == 0 && x.m.Elastic == 0 {
 			x.wake = cluster.Never
 			return nil
 		}
