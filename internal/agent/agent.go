@@ -159,6 +159,7 @@ type state struct {
 	// reported last, and unchecked are the checks that have no result yet.
 	conditions map[string]cluster.Condition
 	shown      []cluster.Condition
+	servedBoot bool // an earlier daemon has served this boot
 	unchecked  map[string]bool
 	repairing  map[string]cluster.Condition // by cause: those that drain the node until a repair
 	repaired   map[string]cluster.Condition // by cause: those of them that have ended, until the validation has a result

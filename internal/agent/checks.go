@@ -69,7 +69,7 @@ func (a *Agent) loadHealth() {
 		}
 		a.conditions[c.Cause] = c
 	}
-	if a.loadValidation(saved, found); found {
+	if a.loadValidation(saved); found {
 		return
 	}
 	for cause, enabled := range map[string]bool{
@@ -83,7 +83,7 @@ func (a *Agent) loadHealth() {
 
 // saveHealth writes the health of the node for the next daemon. That runs the prolog and the epilog again.
 func (a *Agent) saveHealth() {
-	saved := health.Saved{Boot: a.boot(), GPUs: a.health, Ports: a.ports, Users: a.users, Validating: a.unchecked[causeValidation], Repaired: slices.Collect(maps.Values(a.repaired)), Untested: a.untested}
+	saved := health.Saved{Boot: a.boot(), GPUs: a.health, Ports: a.ports, Users: a.users, Repaired: slices.Collect(maps.Values(a.repaired)), Untested: a.untested}
 	for _, cause := range []string{causeProgram, causeInfiniBand, causeDisk, causeDriver, causeValidation} {
 		if c, is := a.conditions[cause]; is {
 			saved.Conditions = append(saved.Conditions, c)

@@ -38,6 +38,7 @@ func (a *Agent) openRecords() error {
 		return err
 	}
 	identity, known, err := db.Identity()
+	a.servedBoot = known && identity.Boot == boot || a.readInstance(boot) != ""
 	if err == nil && known && identity.Boot != boot {
 		known = false
 		if err = errors.Join(db.Close(), os.Remove(path)); err == nil {

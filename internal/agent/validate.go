@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/greylag/greylag/internal/health"
@@ -17,11 +21,21 @@ import (
 const causeValidation = "validation"
 
 // loadValidation has the node validated after a boot, or if an earlier daemon did not see the program succeed.
-// After a boot the node reports no conditions until there is a result, so that no drain ends.
-func (a *Agent) loadValidation(saved health.Saved, found bool) {
+// After a boot the node reports no conditions until there is a result, so that no drain ends. If an earlier daemon
+// has served this boot without a program, the boot counts as validated.
+func (a *Agent) loadValidation(saved health.Saved) {
 	if a.cfg.Checks.Validate == "" {
 		delete(a.conditions, causeValidation)
+		a.writeValidation("")
 		return
+	}
+	state := a.readValidation()
+	if state == "" {
+		if state = validationRequired; a.servedBoot {
+			state = validationAccepted
+			a.log.Info("no validation of this boot: gnoded has already run without the program", "program", a.cfg.Checks.Validate)
+		}
+		a.writeValidation(state)
 	}
 	for _, c := range saved.Repaired {
 		a.repaired[c.Cause] = c
@@ -30,15 +44,47 @@ func (a *Agent) loadValidation(saved health.Saved, found bool) {
 	for _, uuid := range saved.GPUs.Faulty(time.Now(), cluster.RepairReset) {
 		a.resetting[uuid] = true
 	}
-	_, failed := a.conditions[causeValidation]
+	failed, is := a.conditions[causeValidation]
 	switch {
-	case !found || saved.Validating:
+	case is:
+		a.setFault(causeValidation, failed.Message)
+		nudge(a.validate)
+	case state == validationRequired:
 		a.unchecked[causeValidation] = true
 		a.requireValidation("a boot")
-	case failed:
-		a.requireValidation("a failed one")
 	case len(a.repaired) > 0:
 		a.requireValidation("a repair")
+	}
+}
+
+// The file validation of the state directory has "BOOT STATE": whether the program must still succeed after this boot.
+const (
+	validationFile     = "validation"
+	validationRequired = "required"
+	validationAccepted = "accepted"
+)
+
+// readValidation returns the state of the validation in this boot of the kernel; "" where it is not recorded.
+func (a *Agent) readValidation() string {
+	data, err := os.ReadFile(filepath.Join(a.cfg.StateDir, validationFile))
+	boot, state, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
+	if err != nil || boot != a.boot() || state != validationRequired && state != validationAccepted {
+		return ""
+	}
+	return state
+}
+
+// writeValidation writes the state of the validation in this boot; "" removes it.
+func (a *Agent) writeValidation(state string) {
+	path := filepath.Join(a.cfg.StateDir, validationFile)
+	var err error
+	if state == "" {
+		err = os.Remove(path)
+	} else if err = os.WriteFile(path+".new", []byte(a.boot()+" "+state+"\n"), 0o600); err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.log.Warn("whether this boot was validated is lost when gnoded restarts", "err", err)
 	}
 }
 
@@ -203,7 +249,9 @@ func (a *Agent) recordValidation(line string, err error) {
 	condition := cluster.Condition{}
 	if err != nil {
 		condition = cluster.Condition{Effect: cluster.Drains, Message: a.validationFailure(line, err)}
+		a.setFault(causeValidation, condition.Message)
 	} else {
+		a.writeValidation(validationAccepted)
 		a.log.Info("validation succeeded", "program", a.cfg.Checks.Validate)
 		a.setFault(causeValidation, "")
 		clear(a.untested) // all GPUs were tested

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,7 +34,7 @@ func TestValidationAfterABoot(t *testing.T) {
 	write("go")
 	failed := func() bool {
 		c := n.condition(causeValidation)
-		return strings.HasPrefix(c, "drains 0: validation failed: ") && strings.HasSuffix(c, ": nccl-tests: 12 GB/s") && strings.HasPrefix(n.fault(), "validation after a ")
+		return strings.HasPrefix(c, "drains 0: validation failed: ") && strings.HasSuffix(c, ": nccl-tests: 12 GB/s") && n.fault() == strings.TrimPrefix(c, "drains 0: ")
 	}
 	n.until("a condition", failed)
 	n.stop()
@@ -41,6 +43,34 @@ func TestValidationAfterABoot(t *testing.T) {
 	n.until("a condition after a restart", func() bool { return len(n.reports) > 0 && failed() })
 	write("good")
 	n.until("in service", func() bool { return n.condition(causeValidation) == "" && n.fault() == "" })
+}
+
+// TestValidationConfiguredLater: a boot that gnoded has served without the program counts as validated, also when
+// health.json is lost. One that requires the program still does then.
+func TestValidationConfiguredLater(t *testing.T) {
+	t.Parallel()
+	for _, atBoot := range []bool{false, true} {
+		n := newNode(t, "process", func(n *node) {
+			n.cfg.Checks.Period = time.Hour
+			if atBoot {
+				n.cfg.Checks.Validate = program(t, n, "#!/bin/sh\nexit 1\n")
+			}
+		})
+		n.until("registered", func() bool { return len(n.registry) > 0 })
+		for range 2 {
+			n.stop()
+			if err := os.Remove(filepath.Join(n.cfg.StateDir, healthFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			}
+			n.cfg.Checks.Validate = program(t, n, "#!/bin/sh\nexit 1\n")
+			n.change(func() { n.registry = nil })
+			n.start()
+			n.until("registered again", func() bool { return len(n.registry) > 0 })
+			if fault := n.registry[0].GetFault(); strings.HasPrefix(fault, "validation ") != atBoot {
+				t.Errorf("configured at the boot: %v, registered with %q", atBoot, fault)
+			}
+		}
+	}
 }
 
 // TestValidationAfterARepair: the driver asks for a reboot, and later for nothing any more. The node stays drained

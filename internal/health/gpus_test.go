@@ -243,7 +243,7 @@ func TestHealthOutlivesTheDaemon(t *testing.T) {
 	b, path := newBench(), filepath.Join(t.TempDir(), "health.json")
 	b.xid(119, 1)
 	want := b.state()
-	saved := Saved{"boot1", b.GPUs, []cluster.Condition{{Cause: "disk", Effect: cluster.Drains}}, []string{"mlx5_0/1"}, map[string]Use{"GPU-1": {"process 7", cluster.RepairReset}}, true, []cluster.Condition{{Cause: "gpu"}}, map[string]string{"GPU-2": "validation"}}
+	saved := Saved{"boot1", b.GPUs, []cluster.Condition{{Cause: "disk", Effect: cluster.Drains}}, []string{"mlx5_0/1"}, map[string]Use{"GPU-1": {"process 7", cluster.RepairReset}}, []cluster.Condition{{Cause: "gpu"}}, map[string]string{"GPU-2": "validation"}}
 	if err := saved.Save(path); err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestHealthOutlivesTheDaemon(t *testing.T) {
 		b.GPUs = s.GPUs
 		return s, found
 	}
-	if s, found := load("boot1"); b.state() != want || want == "" || !found || s.Conditions[0] != saved.Conditions[0] || s.Ports[0] != "mlx5_0/1" || s.Users["GPU-1"] != saved.Users["GPU-1"] || !s.Validating || s.Repaired[0] != saved.Repaired[0] || s.Untested["GPU-2"] != "validation" {
+	if s, found := load("boot1"); b.state() != want || want == "" || !found || s.Conditions[0] != saved.Conditions[0] || s.Ports[0] != "mlx5_0/1" || s.Users["GPU-1"] != saved.Users["GPU-1"] || s.Repaired[0] != saved.Repaired[0] || s.Untested["GPU-2"] != "validation" {
 		t.Errorf("%q, want %q; %+v", b.state(), want, s)
 	}
 	if s, found := load("boot2"); b.state() != "" || found || len(s.Conditions) != 0 {

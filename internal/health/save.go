@@ -19,10 +19,8 @@ type Saved struct {
 	Ports      []string
 	// Users are GPUs, by UUID, that were still in use after a job.
 	Users map[string]Use
-	// Validating reports that the validation program has no result yet since the boot, and Repaired are conditions
-	// that have ended, but still drain the node until it has one.
-	Validating bool
-	Repaired   []cluster.Condition
+	// Repaired are conditions that have ended, but still drain the node until the validation program has a result.
+	Repaired []cluster.Condition
 	// Untested are GPUs, by UUID, that were reset and have not passed the validation since, with the fault that they
 	// have until then.
 	Untested map[string]string
@@ -41,7 +39,6 @@ type savedFile struct {
 	Conditions []cluster.Condition `json:"conditions,omitempty"`
 	Ports      []string            `json:"ports,omitempty"`
 	Users      map[string]Use      `json:"users,omitempty"`
-	Validating bool                `json:"validating,omitempty"`
 	Repaired   []cluster.Condition `json:"repaired,omitempty"`
 	Untested   map[string]string   `json:"untested,omitempty"`
 }
@@ -60,12 +57,12 @@ func Load(path, boot string) (Saved, bool) {
 			delete(file.GPUs.Devices, uuid)
 		}
 	}
-	return Saved{boot, &GPUs{file.GPUs}, file.Conditions, file.Ports, file.Users, file.Validating, file.Repaired, file.Untested}, true
+	return Saved{boot, &GPUs{file.GPUs}, file.Conditions, file.Ports, file.Users, file.Repaired, file.Untested}, true
 }
 
 // Save writes the file atomically.
 func (s Saved) Save(path string) error {
-	data, err := json.MarshalIndent(savedFile{s.Boot, s.GPUs.saved, s.Conditions, s.Ports, s.Users, s.Validating, s.Repaired, s.Untested}, "", "\t")
+	data, err := json.MarshalIndent(savedFile{s.Boot, s.GPUs.saved, s.Conditions, s.Ports, s.Users, s.Repaired, s.Untested}, "", "\t")
 	if err != nil {
 		return fmt.Errorf("save the health of the node: %w", err)
 	}
