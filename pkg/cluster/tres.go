@@ -199,15 +199,15 @@ func (f *FairSharePolicy) Bill(amounts, instances []Amount, extra int32) int64 {
 	bill, typed := billInstances(weights, instances)
 	var gpus int64
 	for _, a := range amounts {
-		w, known := weights[a.Resource]
+		w := weights[a.Resource]
 		switch {
 		case a.Resource == ResourceGPU:
 			gpus = a.Count
 		case a.Resource == ResourceMem:
 			bill += a.Count * w / 1024
 		case strings.HasPrefix(a.Resource, gpuPrefix):
-			if w, known = typeWeight(weights, strings.TrimPrefix(a.Resource, gpuPrefix)); known {
-				bill += a.Count * w
+			if own, known := typeWeight(weights, strings.TrimPrefix(a.Resource, gpuPrefix)); known {
+				bill += a.Count * own
 				typed += a.Count
 			}
 		default:
