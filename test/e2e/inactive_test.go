@@ -11,8 +11,8 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// TestInactiveJobEnds has a job that sleeps, which gets a warning and ends, and one that works on the CPU without
-// output and without its GPU: it gets another warning, and runs on.
+// TestInactiveJobEnds has a job that sleeps, which gets a warning and ends, and one that writes files, without output
+// and without its GPU: it gets another warning, and runs on.
 func TestInactiveJobEnds(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, cluster.Options{Nodes: 1, GPUs: 2, CPUs: 4, Memory: "2GiB", Policy: quickKill() + "inactive_warning = \"6s\"\ninactive_limit = \"12s\"\n"})
@@ -23,7 +23,7 @@ func TestInactiveJobEnds(t *testing.T) {
 	s.must(os.WriteFile(file, append(config, "[poll]\nmeter = \"1s\"\n"...), 0o644))
 	s.must(node.Stop())
 	s.must(node.Start())
-	spins := s.gsubmit(tester, "--gpus=1", "--time=60", s.script("while [ ! -e stop ]; do :; done; exit 9"))
+	spins := s.gsubmit(tester, "--gpus=1", "--time=60", s.script("while [ ! -e stop ]; do head -c 100000 /dev/zero >>file; rm file; done; exit 9"))
 	waits := s.gsubmit(tester, "--gpus=1", "--time=60", s.script("trap '' USR1; sleep 3000"))
 	shows := func(id uint64, want string) func() (bool, error) {
 		return func() (bool, error) {
