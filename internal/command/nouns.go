@@ -356,6 +356,7 @@ func NodeFields(c *codec.Coder, x *cluster.Node) {
 	codec.Record(c, &x.Fence, fenceFields)
 	codec.Int(c, &x.Joined)
 	codec.List(c, &x.Failures, nodeFailure)
+	codec.Int(c, &x.FaultSince)
 }
 
 func nodeFailure(c *codec.Coder, x *cluster.NodeFailure) { codec.Record(c, x, nodeFailureFields) }

@@ -210,6 +210,14 @@ func checkNode(n *cluster.Node) *command.Refusal {
 // putNode stores a node, unless it is equal to the stored one.
 func (s *State) putNode(n *cluster.Node) {
 	old, known := s.nodes.Get(n.Name)
+	switch {
+	case n.Fault == "":
+		n.FaultSince = 0
+	case known && old.Fault != "":
+		n.FaultSince = old.FaultSince
+	default:
+		n.FaultSince = s.now
+	}
 	if known {
 		n.Changed = old.Changed
 		if bytes.Equal(encodeNode(old), encodeNode(n)) {

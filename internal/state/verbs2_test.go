@@ -318,7 +318,7 @@ func (x *script) nodes() string {
 			line += " gres " + cluster.FormatGres(u.Gres)
 		}
 		if n.Fault != "" {
-			line += " fault " + n.Fault
+			line += fmt.Sprintf(" fault %s since %s", n.Fault, time.Duration(n.FaultSince-1))
 		}
 		if n.Orphans > 0 {
 			line += fmt.Sprintf(" leftovers %d", n.Orphans)

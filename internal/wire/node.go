@@ -183,7 +183,7 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 }
 
 // WriteNode writes a node with its allocations and its partitions. Since is the time from which it
-// accepts no new work: of its drain while it answers, else of its silence. Its failures are those within
+// accepts no new work: of its drain or fault while it answers, else of its silence. Its failures are those within
 // FailureWindow at now.
 func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string, now cluster.Instant) *greylagv1.Node {
 	p := &greylagv1.Node{
@@ -208,8 +208,13 @@ func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string, now cl
 			WhenIdle: r.When == cluster.RebootWhenIdle, By: r.By, Reason: r.Why, Since: Timestamp(r.Since), Issued: n.RebootDue(use), StayDrained: r.StayDrained,
 		}
 	}
-	if n.Drain && n.Liveness == cluster.Alive {
+	p.FaultSince = Timestamp(n.FaultSince)
+	switch {
+	case n.Liveness != cluster.Alive:
+	case n.Drain:
 		p.Since = p.ReasonSince
+	case n.Fault != "":
+		p.Since = p.FaultSince
 	}
 	for i, used := range use.GPUs {
 		if used {

@@ -99,6 +99,8 @@ type Node struct {
 	Fence      Fence
 	Drains     []SelfDrain // the last drains by conditions, oldest first; replaced, never changed
 
+	FaultSince Instant // since when it reports a fault; 0 for none
+
 	Joined   Instant       // of its first registration
 	Failures []NodeFailure // its last failures, oldest first; replaced, never changed
 }

@@ -81,6 +81,7 @@ type nodeJSON struct {
 	ReasonBy    string     `json:"reason_by,omitempty"`
 	ReasonSince *time.Time `json:"reason_since,omitempty"`
 	Fault       string     `json:"fault,omitempty"`
+	FaultSince  *time.Time `json:"fault_since,omitempty"`
 	Version     string     `json:"version,omitempty"`
 	Runtime     string     `json:"runtime,omitempty"`
 	Registered  *time.Time `json:"registered,omitempty"`
@@ -208,7 +209,7 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 		node := nodeJSON{
 			Name: n.Name, State: wire.Word(n.State), Since: tool.Timestamp(n.Since), Address: n.Address, CPUs: n.Cpus, CPUsUsed: n.CpusUsed,
 			Memory: n.Memory, MemoryUsed: n.MemoryUsed, GPUs: []gpuJSON{}, Jobs: n.Jobs, Features: n.Features, Region: n.Region, Partitions: n.Partitions, Reserved: n.Reservations,
-			Drain: n.Drain, Reason: n.Reason, ReasonBy: n.ReasonBy, ReasonSince: tool.Timestamp(n.ReasonSince), Fault: n.Fault,
+			Drain: n.Drain, Reason: n.Reason, ReasonBy: n.ReasonBy, ReasonSince: tool.Timestamp(n.ReasonSince), Fault: n.Fault, FaultSince: tool.Timestamp(n.FaultSince),
 			Version: n.Version, Runtime: n.Runtime, Registered: tool.Timestamp(n.Registered), Epoch: n.Epoch,
 			Reboot: rebootOf(n.Reboot), Fence: fenceOf(n.Fence), DrainCause: n.DrainCause, DrainSuppressed: n.DrainSuppressed, Repair: wire.Word(n.Repair),
 			FailureScore: n.FailureScore, FailsOften: n.FailsOften,

@@ -197,7 +197,7 @@ func gresText(n *greylagv1.Node) string {
 
 func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 	facts := [][2]string{
-		{"state", standing(n)}, {"since", t.FormatTime(n.Since)}, {"fault", n.Fault}, {"drain reason", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.FormatTime(n.ReasonSince)}, {"reboot", t.rebootText(n.Reboot)}, {"fence", t.fenceText(n)},
+		{"state", standing(n)}, {"since", t.FormatTime(n.Since)}, {"fault", n.Fault}, {"fault since", t.FormatTime(n.FaultSince)}, {"drain reason", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.FormatTime(n.ReasonSince)}, {"reboot", t.rebootText(n.Reboot)}, {"fence", t.fenceText(n)},
 		{"partitions", strings.Join(n.Partitions, ", ")}, {"reserved by", strings.Join(n.Reservations, ", ")}, {"jobs", number(n.Jobs)},
 		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
 		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory)/cluster.MiB*cluster.MiB, cluster.Bytes(n.MemoryUsed))},

@@ -49,10 +49,10 @@ func StateOf(n *greylagv1.Node) NodeState {
 	return s
 }
 
-// ReasonOf returns why a node takes no jobs: its drain, with the time since, or the fault that it reports; "" for none.
+// ReasonOf returns why a node takes no jobs and since when: its drain, or the fault that it reports; "" for none.
 func ReasonOf(n *greylagv1.Node) (reason string, since *timestamppb.Timestamp) {
 	if n.Reason == "" && n.Fault != "" {
-		return n.Fault, nil
+		return n.Fault, n.FaultSince
 	}
 	return n.Reason, n.ReasonSince
 }
