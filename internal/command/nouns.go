@@ -73,6 +73,7 @@ func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	codec.Int(c, &x.PreemptsFrom)
 	codec.Optional(c, &x.Members, membersFields)
 	codec.List(c, &x.Unfenced, codec.String)
+	codec.Int(c, &x.Causes.Damaged)
 }
 
 func activityFields(c *codec.Coder, x *cluster.Activity) {

@@ -31,6 +31,7 @@ type RestartCauses struct {
 	Requeued   int32 // by its user or an operator
 	Retried    int32 // its own failure, which --retry-on names
 	TimedOut   int32 // its time limit, after progress
+	Damaged    int32 // the checkpoint to resume from was damaged
 }
 
 // ProgressTime is how long an attempt runs to count as progress: the limit of restarts counts only cluster
@@ -54,7 +55,7 @@ func (c RestartCauses) Words() string {
 	for _, x := range []struct {
 		n    int32
 		what string
-	}{{c.NodeFailed, "node failed"}, {c.TaskFailed, "task failed on its node"}, {c.Preempted, "preempted"}, {c.Requeued, "requeued"}, {c.Retried, "retried"}, {c.TimedOut, "continued at its time limit"}} {
+	}{{c.NodeFailed, "node failed"}, {c.TaskFailed, "task failed on its node"}, {c.Preempted, "preempted"}, {c.Requeued, "requeued"}, {c.Retried, "retried"}, {c.TimedOut, "continued at its time limit"}, {c.Damaged, "damaged checkpoint"}} {
 		if x.n > 0 {
 			words = append(words, fmt.Sprintf("%s %d", x.what, x.n))
 		}
@@ -77,7 +78,10 @@ func (c *RestartCauses) count(outcome JobState, tasks *Tasks) Failure {
 	case outcome == TimedOut:
 		c.TimedOut++
 		return NoFailure
-	case ended(CheckpointFailed), ended(CredentialsRefused): // each checkpoint can be damaged once; the job is held
+	case ended(CheckpointFailed): // each checkpoint can be damaged once
+		c.Damaged++
+		return NoFailure
+	case ended(CredentialsRefused): // the job is held
 		c.TaskFailed++
 		return NoFailure
 	case outcome == Failed || outcome == OutOfMemory:

@@ -135,6 +135,7 @@ type causesJSON struct {
 	Requeued   int32 `json:"requeued,omitempty"`
 	Retried    int32 `json:"retried,omitempty"`
 	TimedOut   int32 `json:"timed_out,omitempty"`
+	Damaged    int32 `json:"damaged_checkpoint,omitempty"`
 }
 
 type taskJSON struct {
@@ -172,7 +173,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		out.ArrayIndex = &j.ArrayIndex
 	}
 	if c := j.RestartCauses; c != nil {
-		out.Causes = &causesJSON{c.NodeFailed, c.TaskFailed, c.Preempted, c.Requeued, c.Retried, c.TimedOut}
+		out.Causes = &causesJSON{c.NodeFailed, c.TaskFailed, c.Preempted, c.Requeued, c.Retried, c.TimedOut, c.DamagedCheckpoint}
 	}
 	if q := j.Request; q != nil {
 		out.Request = &requestJSON{
