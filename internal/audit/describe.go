@@ -59,7 +59,7 @@ func Describe(c command.Command, r command.Result, before *cluster.Policy, s Sta
 		return describeOutcomes(kind, c.Actor, c.Jobs, "", r)
 	case *command.UpdateJobs:
 		kinds := map[command.UpdateAction]string{
-			command.SetFields: "update", command.HoldJobs: "hold", command.ReleaseJobs: "release", command.RequeueJobs: "requeue", command.SetAdminComment: "update",
+			command.SetFields: "update", command.HoldJobs: "hold", command.ReleaseJobs: "release", command.RequeueJobs: "requeue", command.SetAdminComment: "update", command.RequeueHeldJobs: "requeue",
 		}
 		return describeOutcomes(kinds[c.Action], c.Actor, c.Jobs, updateFields(c), r)
 	case *command.CreateStep:

@@ -84,6 +84,9 @@ func updateFields(c *command.UpdateJobs) string {
 	if c.Action == command.SetAdminComment {
 		l.addf("admin comment of %d bytes", len(c.AdminComment))
 	}
+	if c.Action == command.RequeueHeldJobs {
+		l.addf("held")
+	}
 	return l.String()
 }
 

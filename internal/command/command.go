@@ -142,6 +142,7 @@ const (
 	ReleaseJobs
 	RequeueJobs
 	SetAdminComment // also of ended jobs that the state keeps
+	RequeueHeldJobs // requeues jobs, and holds them from then on
 )
 
 // UpdateJobs changes jobs. A nil field is left as it is.

@@ -96,8 +96,8 @@ func (s *jobService) UpdateJobs(ctx context.Context, p *greylagv1.UpdateJobsRequ
 	if err != nil {
 		return nil, err
 	}
-	if change.Action == command.RequeueJobs {
-		if err := s.resubmitEnded(ctx, p, outcomes); err != nil {
+	if change.Action == command.RequeueJobs || change.Action == command.RequeueHeldJobs {
+		if err := s.resubmitEnded(ctx, p, outcomes, change.Action == command.RequeueHeldJobs); err != nil {
 			return nil, err
 		}
 	}

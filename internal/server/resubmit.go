@@ -21,7 +21,7 @@ const maxResubmit = 100
 // options, and replaces their outcomes with the new jobs'. Dependencies are left out: they were
 // satisfied when the job ran. Only the owner may resubmit a job, since it runs as the user who
 // submits it. Elements of an array are resubmitted as single jobs if the request names them.
-func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateJobsRequest, outcomes []*greylagv1.Outcome) error {
+func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateJobsRequest, outcomes []*greylagv1.Outcome, held bool) error {
 	n := 0
 	for _, o := range outcomes {
 		named := p.GetFilter().GetJobs()
@@ -39,7 +39,7 @@ func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateJobsR
 			o.Error += "; at most " + cluster.JobID(maxResubmit).String() + " ended jobs can be resubmitted at a time"
 			continue
 		}
-		id, notes, err := s.resubmit(ctx, p.GetRequestId(), j)
+		id, notes, err := s.resubmit(ctx, p.GetRequestId(), j, held)
 		if err != nil {
 			return err
 		}
@@ -68,8 +68,8 @@ func (s *jobService) ended(ctx context.Context, o *greylagv1.Outcome) (*cluster.
 }
 
 // resubmit submits an ended job again; a repeated request does so only once. notes are those of the
-// submission filter.
-func (s *jobService) resubmit(ctx context.Context, request string, j *cluster.Job) (id cluster.JobID, notes []string, err error) {
+// submission filter. held holds the new job.
+func (s *jobService) resubmit(ctx context.Context, request string, j *cluster.Job, held bool) (id cluster.JobID, notes []string, err error) {
 	c := call.From(ctx)
 	spec := *j.Spec
 	spec.Owner = c.User.Identity
@@ -102,6 +102,9 @@ func (s *jobService) resubmit(ctx context.Context, request string, j *cluster.Jo
 		return 0, nil, err
 	}
 	cmd.Request, cmd.Filtered = asked, changes
+	for i := range cmd.Jobs {
+		cmd.Jobs[i].Held = held
+	}
 	answer, err := s.submit(ctx, cmd, subs)
 	if err != nil {
 		return 0, nil, err

@@ -311,6 +311,10 @@ func (s *State) requeue(j *cluster.Job) {
 	if len(j.Unfenced) > 0 {
 		j.Reason = cluster.ReasonFencing
 	}
+	if j.Hold != cluster.NotHeld {
+		j.Reason = holdReason(j.Hold)
+		s.recordHold(j)
+	}
 	if most := s.policy.MaxRestarts; failure != cluster.NoFailure && failure != cluster.OwnFailure && j.Failures > most {
 		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit
 		j.Detail = fmt.Sprintf("cluster failure %d without progress exceeds max_restarts = %d; %s", j.Failures, most, detail)

@@ -25,7 +25,9 @@ func (s *State) update(c *command.UpdateJobs) command.Result {
 	case command.ReleaseJobs:
 		do = func(j *cluster.Job) *command.Refusal { return s.release(j, c.Actor) }
 	case command.RequeueJobs:
-		do = func(j *cluster.Job) *command.Refusal { return s.requeueJob(j, c.Actor) }
+		do = func(j *cluster.Job) *command.Refusal { return s.requeueJob(j, c.Actor, cluster.NotHeld) }
+	case command.RequeueHeldJobs:
+		do = func(j *cluster.Job) *command.Refusal { return s.requeueHeld(j, c.Actor) }
 	case command.SetAdminComment:
 		return s.setAdminComments(c)
 	default:
@@ -40,19 +42,46 @@ func (s *State) hold(old *cluster.Job, a command.Actor) *command.Refusal {
 	if old.State != cluster.Pending {
 		return command.Refusef(command.Conflict, "job %s is %s: only a pending job can be held", old.Ref(), old.State)
 	}
-	j := *old
-	switch {
-	case old.Hold == cluster.HeldByAdmin:
+	by := holdBy(old, a)
+	if old.Hold == cluster.HeldByAdmin || old.Hold == by {
 		return nil
-	case !a.Owns(old.Spec.Owner):
-		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonHeldAdmin
-	case old.Hold == cluster.HeldByUser:
-		return nil
-	default:
-		j.Hold, j.Reason = cluster.HeldByUser, cluster.ReasonHeldUser
 	}
+	j := *old
+	j.Hold, j.Reason = by, holdReason(by)
 	j.Detail, j.Planned = "held by "+a.Identity.User, 0
 	s.recordHold(&j)
+	s.put(old, &j)
+	return nil
+}
+
+// holdBy returns the hold of a job by an actor: an operator's hold on another user's job is an administrator's.
+func holdBy(j *cluster.Job, a command.Actor) cluster.Hold {
+	if a.Owns(j.Spec.Owner) {
+		return cluster.HeldByUser
+	}
+	return cluster.HeldByAdmin
+}
+
+// holdReason returns the reason of a job with a hold of a user or an administrator.
+func holdReason(h cluster.Hold) cluster.Reason {
+	if h == cluster.HeldByAdmin {
+		return cluster.ReasonHeldAdmin
+	}
+	return cluster.ReasonHeldUser
+}
+
+// requeueHeld requeues a job, and holds it from then on. A pending job is only held.
+func (s *State) requeueHeld(old *cluster.Job, a command.Actor) *command.Refusal {
+	switch {
+	case old.State == cluster.Pending:
+		return s.hold(old, a)
+	case old.State != cluster.Completing || !old.Returns || old.Canceller != "":
+		return s.requeueJob(old, a, holdBy(old, a))
+	case old.Hold == cluster.HeldByAdmin:
+		return nil
+	}
+	j := *old
+	j.Hold = holdBy(old, a)
 	s.put(old, &j)
 	return nil
 }
@@ -85,8 +114,8 @@ func (s *State) release(old *cluster.Job, a command.Actor) *command.Refusal {
 	return nil
 }
 
-// requeueJob ends the present attempt of a job and makes the job pending again.
-func (s *State) requeueJob(old *cluster.Job, a command.Actor) *command.Refusal {
+// requeueJob ends the present attempt of a job and makes the job pending again, with this hold.
+func (s *State) requeueJob(old *cluster.Job, a command.Actor, hold cluster.Hold) *command.Refusal {
 	j := *old
 	switch j.State {
 	case cluster.Pending:
@@ -98,7 +127,7 @@ func (s *State) requeueJob(old *cluster.Job, a command.Actor) *command.Refusal {
 		outcome: cluster.Cancelled, reason: cluster.ReasonCancelled,
 		detail: "requeued by " + a.Identity.User, returns: true,
 	})
-	j.Requester = a.Identity.User
+	j.Requester, j.Hold = a.Identity.User, hold
 	s.settle(&j)
 	s.put(old, &j)
 	return nil

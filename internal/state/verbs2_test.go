@@ -101,7 +101,7 @@ func (x *script) change(verb string, w scriptLine) string {
 		return x.apply(&command.CancelJobs{Request: request16(w), Actor: who, Jobs: refs, Signal: int32(w.number("number", 0))})
 	}
 	c := &command.UpdateJobs{Request: request16(w), Actor: who, Jobs: refs, Action: map[string]command.UpdateAction{
-		"hold": command.HoldJobs, "release": command.ReleaseJobs, "requeue": command.RequeueJobs, "set": command.SetFields, "admincomment": command.SetAdminComment,
+		"hold": command.HoldJobs, "release": command.ReleaseJobs, "requeue": command.RequeueJobs, "requeuehold": command.RequeueHeldJobs, "set": command.SetFields, "admincomment": command.SetAdminComment,
 	}[verb]}
 	if _, there := w.keys["time"]; there {
 		d := w.duration("time")

@@ -35,7 +35,7 @@ func (x *script) run(line string) string {
 		return x.report(rest)
 	case "silent", "dead", "alive":
 		return x.liveness(verb, w)
-	case "cancel", "signal", "hold", "release", "requeue", "set", "admincomment":
+	case "cancel", "signal", "hold", "release", "requeue", "requeuehold", "set", "admincomment":
 		return x.change(verb, w)
 	case "drain", "resume", "remove", "reboot", "rebootidle", "cancelreboot", "fenced":
 		return x.updateNodes(verb, w)

@@ -35,7 +35,7 @@ var vocabulary = map[protoreflect.Name][]string{
 	"ErrorCode":         words(connect.CodeCanceled, connect.CodeUnauthenticated),
 	"Hold":              {"", "user", "admin", "credits"},
 	"HostRole":          {"", "node", "controller", "auth"},
-	"JobAction":         {"", "set", "hold", "release", "requeue", "set-admin-comment"},
+	"JobAction":         {"", "set", "hold", "release", "requeue", "set-admin-comment", "requeue-hold"},
 	"JobState":          words(cluster.Pending, cluster.OutOfMemory),
 	"Journal":           {"", "credits", "audit"},
 	"MailType":          mailTypes(),

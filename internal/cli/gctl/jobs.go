@@ -24,7 +24,17 @@ func (t commands) release() *cobra.Command {
 }
 
 func (t commands) requeue() *cobra.Command {
-	return t.simple("requeue", "Requeue running jobs; resubmit jobs that have ended", "requeued")
+	held := false
+	c := t.simple("requeue", "Requeue running jobs; resubmit jobs that have ended", "requeued")
+	c.Flags().BoolVar(&held, "hold", false, "hold the jobs from then on, until gctl release")
+	plain, hold := c.RunE, t.simple("requeue-hold", "", "requeued and held").RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if held {
+			return hold(c, args)
+		}
+		return plain(c, args)
+	}
+	return c
 }
 
 // simple is a command with one action on jobs.

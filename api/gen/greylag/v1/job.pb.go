@@ -894,6 +894,7 @@ const (
 	// sets only admin_comment; an empty one removes it. Also accepts the last 65536 ended jobs. Requires role
 	// operator
 	JobAction_JOB_ACTION_SET_ADMIN_COMMENT JobAction = 5
+	JobAction_JOB_ACTION_REQUEUE_HOLD      JobAction = 6 // requeue, and hold from then on; a pending job is only held
 )
 
 // Enum value maps for JobAction.
@@ -905,6 +906,7 @@ var (
 		3: "JOB_ACTION_RELEASE",
 		4: "JOB_ACTION_REQUEUE",
 		5: "JOB_ACTION_SET_ADMIN_COMMENT",
+		6: "JOB_ACTION_REQUEUE_HOLD",
 	}
 	JobAction_value = map[string]int32{
 		"JOB_ACTION_UNSPECIFIED":       0,
@@ -913,6 +915,7 @@ var (
 		"JOB_ACTION_RELEASE":           3,
 		"JOB_ACTION_REQUEUE":           4,
 		"JOB_ACTION_SET_ADMIN_COMMENT": 5,
+		"JOB_ACTION_REQUEUE_HOLD":      6,
 	}
 )
 
@@ -3169,15 +3172,16 @@ func (x *IdleGPUs) GetPrice() int64 {
 
 // RestartCauses counts the restarts of a job by cause.
 type RestartCauses struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NodeFailed    int32                  `protobuf:"varint,1,opt,name=node_failed,json=nodeFailed,proto3" json:"node_failed,omitempty"` // its node went down
-	TaskFailed    int32                  `protobuf:"varint,2,opt,name=task_failed,json=taskFailed,proto3" json:"task_failed,omitempty"` // its node could not start the task or keep it running
-	Preempted     int32                  `protobuf:"varint,3,opt,name=preempted,proto3" json:"preempted,omitempty"`
-	Requeued      int32                  `protobuf:"varint,4,opt,name=requeued,proto3" json:"requeued,omitempty"`                 // requeued by its user or an operator
-	Retried       int32                  `protobuf:"varint,5,opt,name=retried,proto3" json:"retried,omitempty"`                   // its own failure, after which it asks for a retry
-	TimedOut      int32                  `protobuf:"varint,6,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"` // it reached its time limit after progress, and asks to continue
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	NodeFailed        int32                  `protobuf:"varint,1,opt,name=node_failed,json=nodeFailed,proto3" json:"node_failed,omitempty"` // its node went down
+	TaskFailed        int32                  `protobuf:"varint,2,opt,name=task_failed,json=taskFailed,proto3" json:"task_failed,omitempty"` // its node could not start the task or keep it running
+	Preempted         int32                  `protobuf:"varint,3,opt,name=preempted,proto3" json:"preempted,omitempty"`
+	Requeued          int32                  `protobuf:"varint,4,opt,name=requeued,proto3" json:"requeued,omitempty"`                                            // requeued by its user or an operator
+	Retried           int32                  `protobuf:"varint,5,opt,name=retried,proto3" json:"retried,omitempty"`                                              // its own failure, after which it asks for a retry
+	TimedOut          int32                  `protobuf:"varint,6,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`                            // it reached its time limit after progress, and asks to continue
+	DamagedCheckpoint int32                  `protobuf:"varint,7,opt,name=damaged_checkpoint,json=damagedCheckpoint,proto3" json:"damaged_checkpoint,omitempty"` // the checkpoint to resume from was damaged
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *RestartCauses) Reset() {
@@ -3248,6 +3252,13 @@ func (x *RestartCauses) GetRetried() int32 {
 func (x *RestartCauses) GetTimedOut() int32 {
 	if x != nil {
 		return x.TimedOut
+	}
+	return 0
+}
+
+func (x *RestartCauses) GetDamagedCheckpoint() int32 {
+	if x != nil {
+		return x.DamagedCheckpoint
 	}
 	return 0
 }
@@ -7703,7 +7714,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04gpus\x18\x01 \x01(\x05R\x04gpus\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x15\n" +
 	"\x06gpu_ms\x18\x03 \x01(\x03R\x05gpuMs\x12\x14\n" +
-	"\x05price\x18\x04 \x01(\x03R\x05price\"\xc2\x01\n" +
+	"\x05price\x18\x04 \x01(\x03R\x05price\"\xf1\x01\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
 	"nodeFailed\x12\x1f\n" +
@@ -7712,7 +7723,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\tpreempted\x18\x03 \x01(\x05R\tpreempted\x12\x1a\n" +
 	"\brequeued\x18\x04 \x01(\x05R\brequeued\x12\x18\n" +
 	"\aretried\x18\x05 \x01(\x05R\aretried\x12\x1b\n" +
-	"\ttimed_out\x18\x06 \x01(\x05R\btimedOut\"m\n" +
+	"\ttimed_out\x18\x06 \x01(\x05R\btimedOut\x12-\n" +
+	"\x12damaged_checkpoint\x18\a \x01(\x05R\x11damagedCheckpoint\"m\n" +
 	"\vAvoidedNode\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x18\n" +
@@ -8244,14 +8256,15 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x1dCHECKPOINT_ACTION_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CHECKPOINT_ACTION_VERIFY\x10\x01\x12\x1c\n" +
 	"\x18CHECKPOINT_ACTION_DAMAGE\x10\x02\x12\x1a\n" +
-	"\x16CHECKPOINT_ACTION_DROP\x10\x03*\xa2\x01\n" +
+	"\x16CHECKPOINT_ACTION_DROP\x10\x03*\xbf\x01\n" +
 	"\tJobAction\x12\x1a\n" +
 	"\x16JOB_ACTION_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eJOB_ACTION_SET\x10\x01\x12\x13\n" +
 	"\x0fJOB_ACTION_HOLD\x10\x02\x12\x16\n" +
 	"\x12JOB_ACTION_RELEASE\x10\x03\x12\x16\n" +
 	"\x12JOB_ACTION_REQUEUE\x10\x04\x12 \n" +
-	"\x1cJOB_ACTION_SET_ADMIN_COMMENT\x10\x05*\xff\x03\n" +
+	"\x1cJOB_ACTION_SET_ADMIN_COMMENT\x10\x05\x12\x1b\n" +
+	"\x17JOB_ACTION_REQUEUE_HOLD\x10\x06*\xff\x03\n" +
 	"\tErrorCode\x12\x1a\n" +
 	"\x16ERROR_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13ERROR_CODE_CANCELED\x10\x01\x12\x16\n" +

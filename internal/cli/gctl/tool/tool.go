@@ -115,7 +115,7 @@ func (t *Tool) CompleteArgs(ask func(context.Context, ui.Cluster) []string) cobr
 // to the command that does the same here.
 var slurmWords = map[string]string{
 	"suspend":     "jobs cannot be suspended: gctl requeue JOB ends a job and runs it again, gctl hold JOB holds a pending one",
-	"requeuehold": "gctl requeue JOB, and then gctl hold JOB",
+	"requeuehold": "gctl requeue --hold JOB",
 	"uhold":       "gctl hold JOB: its owner may release it",
 	"ping":        "gctl cluster status", "reconfigure": "gctl apply -f FILE changes the policy at once; restart controllers and nodes for their own files",
 	"takeover": "gctl cluster transfer", "shutdown": "systemctl stop gctld, on each controller",
