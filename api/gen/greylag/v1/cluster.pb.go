@@ -1957,11 +1957,8 @@ type Node struct {
 	FailsOften      bool                   `protobuf:"varint,49,opt,name=fails_often,json=failsOften,proto3" json:"fails_often,omitempty"`                // jobs that request more than 8 nodes start there only if they cannot start as early elsewhere
 	Reboot          *NodeReboot            `protobuf:"bytes,31,opt,name=reboot,proto3" json:"reboot,omitempty"`                                           // absent: none is requested
 	Fence           *NodeFence             `protobuf:"bytes,54,opt,name=fence,proto3" json:"fence,omitempty"`                                             // absent: no job waits for proof that it is off
-<<<<<<< HEAD
-	SharedGpus      []*SharedGPU           `protobuf:"bytes,60,rep,name=shared_gpus,json=sharedGpus,proto3" json:"shared_gpus,omitempty"`                 // those that jobs share now, by index
-=======
 	FaultSince      *timestamppb.Timestamp `protobuf:"bytes,55,opt,name=fault_since,json=faultSince,proto3" json:"fault_since,omitempty"`                 // absent: it reports no fault
->>>>>>> 52f64acd (slurm, state: show nodes with a fault as drained, with its time)
+	SharedGpus      []*SharedGPU           `protobuf:"bytes,60,rep,name=shared_gpus,json=sharedGpus,proto3" json:"shared_gpus,omitempty"`                 // those that jobs share now, by index
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2241,20 +2238,20 @@ func (x *Node) GetFence() *NodeFence {
 	return nil
 }
 
-<<<<<<< HEAD
-func (x *Node) GetSharedGpus() []*SharedGPU {
-	if x != nil {
-		return x.SharedGpus
-=======
 func (x *Node) GetFaultSince() *timestamppb.Timestamp {
 	if x != nil {
 		return x.FaultSince
->>>>>>> 52f64acd (slurm, state: show nodes with a fault as drained, with its time)
 	}
 	return nil
 }
 
-<<<<<<< HEAD
+func (x *Node) GetSharedGpus() []*SharedGPU {
+	if x != nil {
+		return x.SharedGpus
+	}
+	return nil
+}
+
 // SharedGPU is a GPU that jobs of one user share.
 type SharedGPU struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2324,8 +2321,6 @@ func (x *SharedGPU) GetMps() bool {
 	return false
 }
 
-=======
->>>>>>> 52f64acd (slurm, state: show nodes with a fault as drained, with its time)
 // NodeFailure is a failure of a node itself, not of a program on it.
 type NodeFailure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5019,11 +5014,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\tgpus_used\x18\x06 \x01(\x05R\bgpusUsed\x12\x1d\n" +
 	"\n" +
 	"cpus_total\x18\a \x01(\x05R\tcpusTotal\x12\x1b\n" +
-<<<<<<< HEAD
-	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\x85\n" +
-=======
-	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\x8a\n" +
->>>>>>> 52f64acd (slurm, state: show nodes with a fault as drained, with its time)
+	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xc2\n" +
 	"\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
@@ -5070,8 +5061,9 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\vfails_often\x181 \x01(\bR\n" +
 	"failsOften\x12.\n" +
 	"\x06reboot\x18\x1f \x01(\v2\x16.greylag.v1.NodeRebootR\x06reboot\x12+\n" +
-<<<<<<< HEAD
-	"\x05fence\x186 \x01(\v2\x15.greylag.v1.NodeFenceR\x05fence\x126\n" +
+	"\x05fence\x186 \x01(\v2\x15.greylag.v1.NodeFenceR\x05fence\x12;\n" +
+	"\vfault_since\x187 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"faultSince\x126\n" +
 	"\vshared_gpus\x18< \x03(\v2\x15.greylag.v1.SharedGPUR\n" +
 	"sharedGpus\"b\n" +
 	"\tSharedGPU\x12\x14\n" +
@@ -5079,11 +5071,6 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x04jobs\x18\x02 \x01(\x05R\x04jobs\x12\x19\n" +
 	"\bmax_jobs\x18\x03 \x01(\x05R\amaxJobs\x12\x10\n" +
 	"\x03mps\x18\x04 \x01(\bR\x03mps\"S\n" +
-=======
-	"\x05fence\x186 \x01(\v2\x15.greylag.v1.NodeFenceR\x05fence\x12;\n" +
-	"\vfault_since\x187 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"faultSince\"S\n" +
->>>>>>> 52f64acd (slurm, state: show nodes with a fault as drained, with its time)
 	"\vNodeFailure\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\"\xe3\x01\n" +
@@ -5518,7 +5505,6 @@ var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	21, // 25: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
 	3,  // 26: greylag.v1.NodeGroup.state:type_name -> greylag.v1.NodeState
 	3,  // 27: greylag.v1.Node.state:type_name -> greylag.v1.NodeState
-<<<<<<< HEAD
 	76, // 28: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
 	70, // 29: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
 	70, // 30: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
@@ -5530,192 +5516,96 @@ var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	24, // 36: greylag.v1.Node.failures:type_name -> greylag.v1.NodeFailure
 	26, // 37: greylag.v1.Node.reboot:type_name -> greylag.v1.NodeReboot
 	25, // 38: greylag.v1.Node.fence:type_name -> greylag.v1.NodeFence
-	23, // 39: greylag.v1.Node.shared_gpus:type_name -> greylag.v1.SharedGPU
-	70, // 40: greylag.v1.NodeFailure.time:type_name -> google.protobuf.Timestamp
-	70, // 41: greylag.v1.NodeFence.since:type_name -> google.protobuf.Timestamp
-	70, // 42: greylag.v1.NodeFence.tried:type_name -> google.protobuf.Timestamp
-	70, // 43: greylag.v1.NodeFence.next:type_name -> google.protobuf.Timestamp
-	70, // 44: greylag.v1.NodeReboot.since:type_name -> google.protobuf.Timestamp
-	72, // 45: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
-	22, // 46: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
-	73, // 47: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
-	4,  // 48: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
-	1,  // 49: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
-	71, // 50: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	70, // 51: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	70, // 52: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
-	72, // 53: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	73, // 54: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	46, // 55: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	39, // 56: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	5,  // 57: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
-	70, // 58: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	6,  // 59: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
-	1,  // 60: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
-	47, // 61: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	70, // 62: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	70, // 63: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	70, // 64: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	7,  // 65: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
-	1,  // 66: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
-	72, // 67: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	73, // 68: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 69: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	15, // 70: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	27, // 71: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	29, // 72: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	31, // 73: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	33, // 74: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	35, // 75: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	37, // 76: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	48, // 77: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	40, // 78: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	42, // 79: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	50, // 80: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	52, // 81: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	54, // 82: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	56, // 83: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	58, // 84: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	80, // 85: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	81, // 86: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	82, // 87: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	83, // 88: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	60, // 89: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	9,  // 90: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	62, // 91: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	64, // 92: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	68, // 93: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	66, // 94: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	44, // 95: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	12, // 96: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	16, // 97: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	28, // 98: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	30, // 99: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	32, // 100: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	34, // 101: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	36, // 102: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	38, // 103: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	49, // 104: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	41, // 105: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	43, // 106: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	51, // 107: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	53, // 108: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	55, // 109: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	57, // 110: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	59, // 111: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	84, // 112: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	85, // 113: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	86, // 114: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	87, // 115: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	61, // 116: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	10, // 117: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	63, // 118: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	65, // 119: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	69, // 120: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	67, // 121: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	45, // 122: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
-=======
-	75, // 28: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	69, // 29: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	69, // 30: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	69, // 31: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	76, // 32: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
-	76, // 33: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
-	77, // 34: greylag.v1.Node.conditions:type_name -> greylag.v1.Condition
-	78, // 35: greylag.v1.Node.repair:type_name -> greylag.v1.Repair
-	23, // 36: greylag.v1.Node.failures:type_name -> greylag.v1.NodeFailure
-	25, // 37: greylag.v1.Node.reboot:type_name -> greylag.v1.NodeReboot
-	24, // 38: greylag.v1.Node.fence:type_name -> greylag.v1.NodeFence
-	69, // 39: greylag.v1.Node.fault_since:type_name -> google.protobuf.Timestamp
-	69, // 40: greylag.v1.NodeFailure.time:type_name -> google.protobuf.Timestamp
-	69, // 41: greylag.v1.NodeFence.since:type_name -> google.protobuf.Timestamp
-	69, // 42: greylag.v1.NodeFence.tried:type_name -> google.protobuf.Timestamp
-	69, // 43: greylag.v1.NodeFence.next:type_name -> google.protobuf.Timestamp
-	69, // 44: greylag.v1.NodeReboot.since:type_name -> google.protobuf.Timestamp
-	71, // 45: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
-	22, // 46: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
-	72, // 47: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
-	4,  // 48: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
-	1,  // 49: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
-	70, // 50: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	69, // 51: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	69, // 52: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
-	71, // 53: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	72, // 54: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	45, // 55: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	38, // 56: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	5,  // 57: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
-	69, // 58: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	6,  // 59: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
-	1,  // 60: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
-	46, // 61: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	69, // 62: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	69, // 63: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	69, // 64: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	7,  // 65: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
-	1,  // 66: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
-	71, // 67: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	72, // 68: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 69: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	15, // 70: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	26, // 71: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	28, // 72: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	30, // 73: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	32, // 74: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	34, // 75: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	36, // 76: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	47, // 77: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	39, // 78: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	41, // 79: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	49, // 80: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	51, // 81: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	53, // 82: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	55, // 83: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	57, // 84: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	79, // 85: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	80, // 86: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	81, // 87: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	82, // 88: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	59, // 89: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	9,  // 90: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	61, // 91: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	63, // 92: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	67, // 93: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	65, // 94: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	43, // 95: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	12, // 96: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	16, // 97: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	27, // 98: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	29, // 99: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	31, // 100: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	33, // 101: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	35, // 102: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	37, // 103: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	48, // 104: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	40, // 105: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	42, // 106: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	50, // 107: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	52, // 108: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	54, // 109: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	56, // 110: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	58, // 111: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	83, // 112: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	84, // 113: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	85, // 114: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	86, // 115: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	60, // 116: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	10, // 117: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	62, // 118: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	64, // 119: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	68, // 120: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	66, // 121: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	44, // 122: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
->>>>>>> 52f64acd (slurm, state: show nodes with a fault as drained, with its time)
-	96, // [96:123] is the sub-list for method output_type
-	69, // [69:96] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	70, // 39: greylag.v1.Node.fault_since:type_name -> google.protobuf.Timestamp
+	23, // 40: greylag.v1.Node.shared_gpus:type_name -> greylag.v1.SharedGPU
+	70, // 41: greylag.v1.NodeFailure.time:type_name -> google.protobuf.Timestamp
+	70, // 42: greylag.v1.NodeFence.since:type_name -> google.protobuf.Timestamp
+	70, // 43: greylag.v1.NodeFence.tried:type_name -> google.protobuf.Timestamp
+	70, // 44: greylag.v1.NodeFence.next:type_name -> google.protobuf.Timestamp
+	70, // 45: greylag.v1.NodeReboot.since:type_name -> google.protobuf.Timestamp
+	72, // 46: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
+	22, // 47: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
+	73, // 48: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
+	4,  // 49: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
+	1,  // 50: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
+	71, // 51: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	70, // 52: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	70, // 53: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
+	72, // 54: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	73, // 55: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	46, // 56: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	39, // 57: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	5,  // 58: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
+	70, // 59: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	6,  // 60: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
+	1,  // 61: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
+	47, // 62: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	70, // 63: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	70, // 64: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	70, // 65: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	7,  // 66: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
+	1,  // 67: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
+	72, // 68: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	73, // 69: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 70: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	15, // 71: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	27, // 72: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
+	29, // 73: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	31, // 74: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	33, // 75: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	35, // 76: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	37, // 77: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	48, // 78: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	40, // 79: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	42, // 80: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
+	50, // 81: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	52, // 82: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	54, // 83: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	56, // 84: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	58, // 85: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	80, // 86: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
+	81, // 87: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	82, // 88: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	83, // 89: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	60, // 90: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	9,  // 91: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	62, // 92: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	64, // 93: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	68, // 94: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	66, // 95: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	44, // 96: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	12, // 97: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	16, // 98: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	28, // 99: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
+	30, // 100: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	32, // 101: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	34, // 102: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	36, // 103: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	38, // 104: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	49, // 105: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	41, // 106: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	43, // 107: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
+	51, // 108: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	53, // 109: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	55, // 110: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	57, // 111: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	59, // 112: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	84, // 113: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
+	85, // 114: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	86, // 115: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	87, // 116: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	61, // 117: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	10, // 118: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	63, // 119: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	65, // 120: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	69, // 121: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	67, // 122: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	45, // 123: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
+	97, // [97:124] is the sub-list for method output_type
+	70, // [70:97] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
