@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/checkpoint"
@@ -22,7 +23,9 @@ node-days that counts as 1,000 node-days of observation.
 
 Inside a job, and for a job that is named, the nodes are those of the job, and
 its present interval is compared. Give the time for which the program stops to
-save: with asynchronous saves that is the copy to memory only.`
+save: with asynchronous saves that is the copy to memory only. Otherwise it is
+the time that the last checkpoint of the job took, or a minute if none was
+measured.`
 
 // advice is the output of advise.
 type advice struct {
@@ -37,11 +40,13 @@ type advice struct {
 	PresentLoss float64 `json:"present_loss,omitempty"`
 	Write       float64 `json:"write_seconds"`
 	Restart     float64 `json:"restart_seconds"`
+	Measured    bool    `json:"write_measured,omitempty"`
 	given       bool    // Rate was given as an option
 }
 
 func (t commands) advise() *cobra.Command {
 	nodes, rate, costs := int64(0), 0.0, checkpoint.Costs{}
+	var save *pflag.Flag
 	c := &cobra.Command{
 		Use: "advise [JOB]", Short: "Say how often a job should save its work", Long: adviseLong, Args: cobra.MaximumNArgs(1), ValidArgsFunction: t.CompleteArgs(ui.JobNames),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
@@ -51,7 +56,7 @@ func (t commands) advise() *cobra.Command {
 					Advice:  "for example gctl checkpoint advise --nodes 64 --checkpoint-write 10s",
 				}
 			}
-			a, err := t.adviceFor(ctx, c, args, nodes, rate, costs)
+			a, err := t.adviceFor(ctx, c, args, nodes, rate, costs, save.Changed)
 			if err != nil {
 				return err
 			}
@@ -64,6 +69,7 @@ func (t commands) advise() *cobra.Command {
 	c.Flags().Int64VarP(&nodes, "nodes", "N", 0, "number of nodes, instead of those of a job")
 	c.Flags().DurationVar(&costs.Save, "checkpoint-write", time.Minute, "how long a save stops the program")
 	c.Flags().DurationVar(&costs.Restart, "restart-time", 10*time.Minute, "from a failure until the program works again")
+	save = c.Flags().Lookup("checkpoint-write")
 	c.Flags().Float64Var(&rate, "failure-rate", 0, "failures per 1,000 node-days; 0: the rate of this cluster")
 	return c
 }
@@ -72,9 +78,10 @@ func (t commands) advise() *cobra.Command {
 const maxRate = 1e6
 
 // adviceFor asks for the failure rate of the cluster, and for the job if no number of nodes is given. A given failure
-// rate replaces that of the cluster.
-func (t commands) adviceFor(ctx context.Context, c ui.Cluster, args []string, nodes int64, given float64, costs checkpoint.Costs) (*advice, error) {
-	present := time.Duration(0)
+// rate replaces that of the cluster. The measured time of the job's last checkpoint replaces costs.Save unless that was
+// given.
+func (t commands) adviceFor(ctx context.Context, c ui.Cluster, args []string, nodes int64, given float64, costs checkpoint.Costs, saveGiven bool) (*advice, error) {
+	present, measured := time.Duration(0), false
 	if nodes == 0 && len(args) == 0 && t.Variable("GREYLAG_JOB_ID") == "" {
 		return nil, &ui.UsageError{Problem: "no job and no number of nodes given, and this is not inside a job", Advice: "run gctl checkpoint advise JOB, or gctl checkpoint advise --nodes N"}
 	}
@@ -87,6 +94,9 @@ func (t commands) adviceFor(ctx context.Context, c ui.Cluster, args []string, no
 			nodes = max(int64(len(job.Nodes)), int64(job.Request.GetNodes()), 1)
 		}
 		present = presentInterval(job)
+		if measured = job.CheckpointWriteTime != nil && !saveGiven; measured {
+			costs.Save = max(job.CheckpointWriteTime.AsDuration().Round(time.Second), time.Second)
+		}
 	}
 	info, err := c.Cluster().GetInfo(ctx, &greylagv1.GetInfoRequest{Read: t.Read()})
 	if err != nil {
@@ -100,7 +110,7 @@ func (t commands) adviceFor(ctx context.Context, c ui.Cluster, args []string, no
 	best := checkpoint.Advise(nodes, thousandths, costs)
 	a := &advice{
 		Nodes: nodes, Failures: rate.Failures, NodeHours: rate.NodeHours, Rate: float64(thousandths) / 1000, MTBF: seconds(best.MTBF),
-		Interval: seconds(best.Every), Loss: best.Loss, Write: costs.Save.Seconds(), Restart: costs.Restart.Seconds(), given: given > 0,
+		Interval: seconds(best.Every), Loss: best.Loss, Write: costs.Save.Seconds(), Restart: costs.Restart.Seconds(), Measured: measured, given: given > 0,
 	}
 	if present > 0 {
 		a.Present, a.PresentLoss = seconds(present), best.LossAt(present, costs)
@@ -136,11 +146,16 @@ func (a *advice) facts() [][2]string {
 	if a.Present > 0 {
 		facts = append(facts, [2]string{"current", fmt.Sprintf("every %s: %.1f %% of the job's time lost", elapsed(a.Present), 100*a.PresentLoss)})
 	}
-	return append(facts,
+	save, restart := cluster.FormatElapsed(toDuration(a.Write)), cluster.FormatElapsed(toDuration(a.Restart))
+	costs := [][2]string{{"assumed", fmt.Sprintf("save %s, restart %s", save, restart)}}
+	if a.Measured {
+		costs = [][2]string{{"measured", "save " + save}, {"assumed", "restart " + restart}}
+	}
+	facts = append(facts,
 		[2]string{"MTBF", elapsed(a.MTBF) + " between failures of any of its nodes"},
 		[2]string{"failure rate", a.rateText()},
-		[2]string{"assumed", fmt.Sprintf("save %s, restart %s", cluster.FormatElapsed(toDuration(a.Write)), cluster.FormatElapsed(toDuration(a.Restart)))},
 	)
+	return append(facts, costs...)
 }
 
 func toDuration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
