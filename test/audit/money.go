@@ -187,8 +187,10 @@ func (m Money) bills(b *journalcheck.Book, jobs []*greylagv1.PastJob) error {
 		found = append(found, m.bill(b, job)...)
 		for _, a := range past.Attempts {
 			ran := a.Ended.AsTime().Sub(a.Started.AsTime())
-			is, want := b.Bills[journalcheck.Attempt{Job: job.Id, Number: uint64(a.Attempt)}].Charged(), m.due(wire.Word(a.Outcome), gpusOf(a.Tres), ran)
-			if is > want || is < want && a.Outcome != greylagv1.JobState_JOB_STATE_NODE_FAIL { // only that much is proven
+			least, most := saved(job, a.Attempt, a.Started.AsTime(), ran)
+			is := b.Bills[journalcheck.Attempt{Job: job.Id, Number: uint64(a.Attempt)}].Charged()
+			want := m.due(wire.Word(a.Outcome), gpusOf(a.Tres), ran, most)
+			if is > want || is < m.due(wire.Word(a.Outcome), gpusOf(a.Tres), ran, least) && a.Outcome != greylagv1.JobState_JOB_STATE_NODE_FAIL { // only that much is proven
 				found = append(found, fmt.Sprintf("job %d, attempt %d, %s: it was charged %d and came to %d", job.Id, a.Attempt, wire.Word(a.Outcome), is, want))
 			}
 		}
@@ -259,13 +261,33 @@ func (m Money) Due(job *greylagv1.Job, less time.Duration) int64 {
 	for _, node := range job.Nodes {
 		gpus += int64(len(node.Gpus))
 	}
-	return m.due(wire.Word(job.State), gpus, max(0, job.Ended.AsTime().Sub(job.Started.AsTime())-less))
+	ran := max(0, job.Ended.AsTime().Sub(job.Started.AsTime())-less)
+	least, most := saved(job, job.Attempt, job.Started.AsTime(), ran)
+	if less > 0 {
+		most = least
+	}
+	return m.due(wire.Word(job.State), gpus, ran, most)
 }
 
-func (m Money) due(outcome string, gpus int64, ran time.Duration) int64 {
+// saved returns how much of an attempt's time its newest good checkpoint saved, of the records that are kept: at least
+// and at most.
+func saved(job *greylagv1.Job, attempt uint32, started time.Time, ran time.Duration) (least, most time.Duration) {
+	for _, k := range job.Checkpoints {
+		if most = ran; k.Attempt == attempt && wire.Word(k.State) != "DAMAGED" {
+			least = min(ran, max(0, k.Committed.AsTime().Sub(started)))
+		}
+	}
+	if least > 0 {
+		most = least
+	}
+	return least, most
+}
+
+// due returns the cost of an attempt some of whose time a checkpoint saved.
+func (m Money) due(outcome string, gpus int64, ran, saved time.Duration) int64 {
 	due := journalcheck.Cost(m.Price, gpus*ran.Milliseconds())
 	if outcome == "NODE_FAIL" || outcome == "PREEMPTED" {
-		due -= min(due, journalcheck.Cost(m.Price, gpus*min(ran, m.Excused).Milliseconds()))
+		due -= min(due, journalcheck.Cost(m.Price, gpus*min(ran-saved, m.Excused).Milliseconds()))
 	}
 	return due
 }
