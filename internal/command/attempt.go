@@ -20,4 +20,13 @@ func attemptFields(c *codec.Coder, x *cluster.AttemptRecord) {
 	gpuUse(c, &x.GPU)
 	codec.Int(c, &x.User)
 	codec.String(c, &x.Detail)
+	codec.String(c, &x.Nodes)
+	exitFields(c, &x.Exit)
+	heldTime(c, &x.Held)
+}
+
+func heldTime(c *codec.Coder, x *cluster.HeldTime) {
+	codec.Int(c, &x.NodeMs)
+	codec.Int(c, &x.CPUMs)
+	codec.Int(c, &x.GPUMs)
 }

@@ -100,7 +100,19 @@ func membersFields(c *codec.Coder, x *cluster.Members) {
 	codec.Int(c, &x.Left.CPUTime)
 	codec.Int(c, &x.Left.User)
 	gpuUse(c, &x.Left.GPU)
+	heldTime(c, &x.Left.Held)
 	codec.List(c, &x.List, member)
+	codec.String(c, &x.Start)
+	codec.List(c, &x.Changes, memberChange)
+}
+
+func memberChange(c *codec.Coder, x *cluster.MemberChange) { codec.Record(c, x, memberChangeFields) }
+
+func memberChangeFields(c *codec.Coder, x *cluster.MemberChange) {
+	codec.Int(c, &x.At)
+	codec.String(c, &x.Nodes)
+	codec.Bool(c, &x.Joins)
+	codec.String(c, &x.Why)
 }
 
 func member(c *codec.Coder, x *cluster.Member) { codec.Record(c, x, memberFields) }

@@ -353,7 +353,7 @@ func elastic(j *cluster.Job, w words) {
 	if !j.Spec.Elastic.On() {
 		return
 	}
-	m := cluster.NewMembers(len(j.Alloc.Nodes), 1, j.Started)
+	m := cluster.NewMembers(len(j.Alloc.Nodes), "", 1, j.Started)
 	if w.has("resized") {
 		m.Resized = start.Add(-w.d("resized", 0))
 	}

@@ -2,9 +2,11 @@ package state
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -96,6 +98,7 @@ func (s *State) grant(g *cluster.NodeGrant, plan *cluster.Plan, allowed *limitCh
 	}
 	j.Alloc = &cluster.Allocation{Nodes: slices.Concat(old.Alloc.Nodes, nodes)}
 	j.Tasks, j.Members = cluster.NewTasks(tasks...), old.Members.WithMore(len(nodes), s.index, s.now)
+	j.Members.Note(cluster.MemberChange{At: s.now, Nodes: hostsOf(nodes), Joins: true})
 	s.put(old, &j)
 	return ""
 }
@@ -162,11 +165,12 @@ func (s *State) releaseNodes(j *cluster.Job, ranks []int, at cluster.Instant, wh
 	m := *j.Members
 	m.List = slices.Clone(m.List)
 	m.Resized, m.Epoch = s.now, m.Epoch+1
-	named := false
+	named, leaving := false, map[string][]string{} // by cause
 	leave := func(rank int, at cluster.Instant, why string) {
 		x := &m.List[rank]
 		x.Leaves, x.Stops, x.Why = at, at <= s.now, why
 		named = named || x.Since > 0
+		leaving[why] = append(leaving[why], j.Alloc.Nodes[rank].Node)
 	}
 	for _, rank := range ranks {
 		leave(rank, at, why)
@@ -176,6 +180,9 @@ func (s *State) releaseNodes(j *cluster.Job, ranks []int, at cluster.Instant, wh
 	for range len(extra) % step {
 		leave(extra[len(extra)-1], s.now.Add(s.policy.Elastic.Grace), fmt.Sprintf("released: the rest is less than one step (%d nodes)", step))
 		extra = extra[:len(extra)-1]
+	}
+	for _, why := range slices.Sorted(maps.Keys(leaving)) {
+		m.Note(cluster.MemberChange{At: s.now, Nodes: hostlist.Compress(leaving[why]), Why: why})
 	}
 	if named {
 		s.publishMembers(j, &m)
@@ -262,9 +269,7 @@ func (s *State) publishJoined(j *cluster.Job) {
 func (s *State) removeMember(j *cluster.Job, rank int) {
 	t := j.Tasks.At(rank)
 	m := j.Members.Without(rank)
-	m.Left.CPUTime += t.CPUTime
-	m.Left.User += t.User
-	m.Left.GPU = m.Left.GPU.Plus(t.GPU)
+	m.Left.Add(t, &j.Alloc.Nodes[rank], &j.Members.List[rank], s.now)
 	j.Members = m
 	j.Alloc = &cluster.Allocation{Nodes: slices.Delete(slices.Clone(j.Alloc.Nodes), rank, rank+1)}
 	j.Tasks = cluster.NewTasks(slices.Delete(j.Tasks.List(), rank, rank+1)...)
@@ -292,4 +297,13 @@ func (s *State) stopLeaving(j *cluster.Job) {
 		}
 	}
 	j.Members = &m
+}
+
+// hostsOf returns the nodes of an allocation as a hostlist. O(nodes × log nodes).
+func hostsOf(nodes []cluster.NodeAllocation) string {
+	names := make([]string, len(nodes))
+	for i := range nodes {
+		names[i] = nodes[i].Node
+	}
+	return hostlist.Compress(names)
 }

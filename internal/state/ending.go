@@ -247,9 +247,7 @@ func (s *State) settle(j *cluster.Job) {
 		event, j.Outcome = cluster.Fail, cluster.Failed
 	}
 	s.step(j, event)
-	if j.Exit.OK() && j.Tasks.Len() > 0 {
-		j.Exit = j.Tasks.At(0).Exit // of a script that was stopped
-	}
+	j.Exit = j.ScriptExit()
 	j.Planned, j.Avoided = 0, nil
 }
 
@@ -279,7 +277,7 @@ func (s *State) checkContinues(j *cluster.Job) {
 // hold the job, and so does the loss of its last checkpoint. Preemptions and manual requeues do neither.
 func (s *State) requeue(j *cluster.Job) {
 	if j.Started > 0 {
-		j.Attempts = cluster.AppendAttempt(j.Attempts, j.ThisAttempt())
+		j.Attempts = cluster.AppendAttempt(j.Attempts, j.EndedAttempt(hostsOf(j.Alloc.Nodes)))
 	}
 	failure := j.CountRestart()
 	j.PausePreemption(failure)

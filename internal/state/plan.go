@@ -93,7 +93,7 @@ func (s *State) start(p *cluster.PlannedStart) {
 	}
 	j.Tasks = cluster.NewTasks(tasks...)
 	if j.Spec.Elastic.On() {
-		j.Members = cluster.NewMembers(len(tasks), s.index, s.now)
+		j.Members = cluster.NewMembers(len(tasks), hostsOf(j.Alloc.Nodes), s.index, s.now)
 	}
 	s.words.share(&j.Partition)
 	j.Started, j.Granted, j.Planned, j.Resume = s.now, s.index, 0, 0

@@ -25,6 +25,7 @@ func writeAttempts(j *cluster.Job) (list []*greylagv1.PastAttempt) {
 		past := &greylagv1.PastAttempt{
 			Attempt: uint32(a.Attempt), Started: Timestamp(a.Started), Ended: Timestamp(a.Ended),
 			Outcome: greylagv1.JobState(a.Outcome), Tres: writeTRES(a.TRES), Partition: a.Partition, Account: a.Account, Qos: a.QOS, Detail: a.Detail,
+			Nodes: a.Nodes, ExitCode: a.Exit.Code, ExitSignal: a.Exit.Signal, Held: writeHeld(a.Held),
 		}
 		past.GpuBusyMs, past.GpuKnownMs, past.GpuMemoryPeakBytes = a.GPU.BusyMs, a.GPU.KnownMs, heldPeak(a.GPU)
 		if a.CPUTime != 0 {

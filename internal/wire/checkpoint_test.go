@@ -12,7 +12,7 @@ func TestSharesOfElasticJob(t *testing.T) {
 	j := &cluster.Job{
 		ID: 1, State: cluster.Configuring, Attempt: 2, Resume: 1, Granted: 5,
 		Spec:  &cluster.JobSpec{Request: cluster.Request{Nodes: 2, MaxNodes: 4}, Elastic: cluster.Elastic{Step: 1}},
-		Alloc: &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: "n1"}, {Node: "n2"}, {Node: "n3"}}}, Members: cluster.NewMembers(3, 5, 1),
+		Alloc: &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: "n1"}, {Node: "n2"}, {Node: "n3"}}}, Members: cluster.NewMembers(3, "n[1-3]", 5, 1),
 		Tasks: cluster.NewTasks(cluster.Task{Node: "n1"}, cluster.Task{Node: "n2"}, cluster.Task{Node: "n3"}), Checkpoints: []*cluster.Checkpoint{{Number: 1, Dir: "/c"}},
 	}
 	for rank, want := range []int32{0, 1, 2} { // 2 of 2: no file

@@ -3,6 +3,8 @@ package wire
 import (
 	"slices"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -20,7 +22,10 @@ func writeMembers(j *cluster.Job) *greylagv1.JobMembers {
 		return nil
 	}
 	extra := j.ExtraRanks()
-	p := &greylagv1.JobMembers{Version: j.Members.Version, Resized: Timestamp(j.Members.Resized)}
+	p := &greylagv1.JobMembers{Version: j.Members.Version, Resized: Timestamp(j.Members.Resized), StartNodes: j.Members.Start, Left: writeLeft(&j.Members.Left)}
+	for _, x := range j.Members.Changes {
+		p.Changes = append(p.Changes, &greylagv1.MemberChange{Time: Timestamp(x.At), Nodes: x.Nodes, Joins: x.Joins, Why: x.Why})
+	}
 	for rank := range j.Members.List {
 		m := &j.Members.List[rank]
 		_, is := slices.BinarySearch(extra, rank)
@@ -29,6 +34,20 @@ func writeMembers(j *cluster.Job) *greylagv1.JobMembers {
 		})
 	}
 	return p
+}
+
+func writeLeft(u *cluster.MembersUse) *greylagv1.LeftMembers {
+	if u.Held == (cluster.HeldTime{}) {
+		return nil
+	}
+	return &greylagv1.LeftMembers{Held: writeHeld(u.Held), CpuTime: durationpb.New(u.CPUTime), UserTime: durationpb.New(u.User)}
+}
+
+func writeHeld(h cluster.HeldTime) *greylagv1.HeldTime {
+	if h == (cluster.HeldTime{}) {
+		return nil
+	}
+	return &greylagv1.HeldTime{NodeMs: h.NodeMs, CpuMs: h.CPUMs, GpuMs: h.GPUMs}
 }
 
 // writeElasticTask writes what a task of an elastic job is sent of the other nodes. O(members).

@@ -51,7 +51,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	}
 	if n := len(j.Attempts); n > 0 {
 		a := &j.Attempts[n-1]
-		p.LastAttempt = &greylagv1.LastAttempt{Attempt: uint32(a.Attempt), Outcome: greylagv1.JobState(a.Outcome), Ended: Timestamp(a.Ended), Detail: a.Detail}
+		p.LastAttempt = &greylagv1.LastAttempt{Attempt: uint32(a.Attempt), Outcome: greylagv1.JobState(a.Outcome), Ended: Timestamp(a.Ended), Detail: a.Detail, Nodes: a.Nodes, ExitCode: a.Exit.Code, ExitSignal: a.Exit.Signal}
 	}
 	return p
 }

@@ -21,6 +21,58 @@ type AttemptRecord struct {
 	GPU       GPUUse        // of all its GPUs
 	User      time.Duration // user time within CPUTime; 0 where unknown
 	Detail    string        // why it ended
+	Nodes     string        // its nodes at its end, as a hostlist; "": not recorded
+	Exit      Exit          // of the job's script
+	Held      HeldTime      // of an elastic job whose nodes have changed; else 0: TRES for the whole time
+}
+
+// HeldTime is how long an attempt had resources: their number multiplied by the time, in milliseconds.
+type HeldTime struct {
+	NodeMs, CPUMs, GPUMs int64
+}
+
+// add adds a node that was held for some time.
+func (h *HeldTime) add(n *NodeAllocation, held time.Duration) {
+	ms := max(held, 0).Milliseconds()
+	h.NodeMs += ms
+	h.CPUMs += int64(n.CPUs) * ms
+	h.GPUMs += int64(len(n.GPUs)) * ms
+}
+
+// HeldUntil returns how long the current or last attempt has had its resources until an instant, if its nodes have
+// changed; else 0. O(nodes).
+func (j *Job) HeldUntil(end Instant) HeldTime {
+	if j.Members == nil || j.Members.Resizes == 0 || j.Alloc == nil {
+		return HeldTime{}
+	}
+	h := j.Members.Left.Held
+	for rank := range j.Members.List {
+		h.add(&j.Alloc.Nodes[rank], end.Sub(j.Members.List[rank].Joined))
+	}
+	return h
+}
+
+// maxAttemptNodes is the most bytes that are kept of the nodes of an earlier attempt.
+const maxAttemptNodes = 4096
+
+// EndedAttempt returns the record of an attempt that has ended, whose nodes are a hostlist. A hostlist above the limit
+// is not kept. O(nodes).
+func (j *Job) EndedAttempt(nodes string) AttemptRecord {
+	r := j.ThisAttempt()
+	if len(nodes) <= maxAttemptNodes {
+		r.Nodes = nodes
+	}
+	r.Held = j.HeldUntil(j.Ended)
+	return r
+}
+
+// ScriptExit returns how the script of an attempt that has ended did: the exit of the job, or of a script that was
+// stopped.
+func (j *Job) ScriptExit() Exit {
+	if j.Exit.OK() && j.Tasks.Len() > 0 {
+		return j.Tasks.At(0).Exit
+	}
+	return j.Exit
 }
 
 // RestartCauses counts the requeues of a job by cause.
@@ -126,7 +178,7 @@ func AppendAttempt(earlier []AttemptRecord, r AttemptRecord) []AttemptRecord {
 
 // ThisAttempt returns the record of the job's current or last attempt. O(nodes).
 func (j *Job) ThisAttempt() AttemptRecord {
-	r := AttemptRecord{Attempt: j.Attempt, Partition: j.Partition, Started: j.Started, Ended: j.Ended, Outcome: j.Outcome, TRES: j.TRES}
+	r := AttemptRecord{Attempt: j.Attempt, Partition: j.Partition, Started: j.Started, Ended: j.Ended, Outcome: j.Outcome, TRES: j.TRES, Exit: j.ScriptExit()}
 	if j.Spec != nil {
 		r.Account, r.QOS = j.Spec.Account, j.Spec.QOS
 	}

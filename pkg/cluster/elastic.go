@@ -77,12 +77,43 @@ type Members struct {
 	Resizes uint32     // how often nodes have joined or one has left: each is a segment of the bill
 	Left    MembersUse // of the nodes that have left
 	List    []Member
+	Start   string         // the nodes of the start, as a hostlist; "": too long to keep
+	Changes []MemberChange // oldest first, the newest 64; replaced, never changed
+}
+
+// MemberChange is one change of the nodes of an elastic job.
+type MemberChange struct {
+	At    Instant
+	Nodes string // as a hostlist
+	Joins bool   // they were granted; else they were ordered to leave, or are lost
+	Why   string // why they leave
+}
+
+// maxMemberChanges is the number of changes of the nodes of an elastic job that are kept.
+const maxMemberChanges = 64
+
+// Note adds a change to members, a value that is not shared yet. A hostlist above the limit is not kept.
+func (m *Members) Note(x MemberChange) {
+	if len(x.Nodes) > maxAttemptNodes {
+		return
+	}
+	from := max(0, len(m.Changes)+1-maxMemberChanges)
+	m.Changes = append(slices.Clone(m.Changes[from:]), x)
 }
 
 // MembersUse is what the tasks on nodes of an elastic job used that it no longer has.
 type MembersUse struct {
 	CPUTime, User time.Duration
 	GPU           GPUUse
+	Held          HeldTime
+}
+
+// Add adds what the task of a node used that leaves, and how long the job has had the node. m is the member.
+func (u *MembersUse) Add(t *Task, n *NodeAllocation, m *Member, now Instant) {
+	u.CPUTime += t.CPUTime
+	u.User += t.User
+	u.GPU = u.GPU.Plus(t.GPU)
+	u.Held.add(n, now.Sub(m.Joined))
 }
 
 // Member is a node of an elastic job. The job's attempt and Granted identify its membership: a node that lost it and
@@ -101,9 +132,12 @@ type Member struct {
 // Stays reports whether the node is to remain in the job.
 func (m *Member) Stays() bool { return m.Leaves == 0 }
 
-// NewMembers returns the members of an attempt that starts at an instant with a number of nodes.
-func NewMembers(nodes int, granted uint64, now Instant) *Members {
+// NewMembers returns the members of an attempt that starts at an instant with a number of nodes, and with their hostlist.
+func NewMembers(nodes int, names string, granted uint64, now Instant) *Members {
 	m := &Members{Version: 1, List: make([]Member, nodes)}
+	if len(names) <= maxAttemptNodes {
+		m.Start = names
+	}
 	for i := range m.List {
 		m.List[i] = Member{Number: int32(i), Granted: granted, Joined: now, Since: 1}
 	}

@@ -145,8 +145,8 @@ func measuredFields() []field {
 		{"MinCPU", 10, func(r *row) string { t, _ := r.extreme(byIdleness); return lengthText(t.GetCpuTime().AsDuration()) }},
 		{"MinCPUNode", 10, func(r *row) string { t, _ := r.extreme(byIdleness); return t.GetNode() }},
 		{"MinCPUTask", 10, func(r *row) string { return r.rankOf(r.extreme(byIdleness)) }},
-		{"CPUTime", 10, func(r *row) string { return lengthText(r.elapsed * time.Duration(r.cpus())) }},
-		{"CPUTimeRAW", 10, func(r *row) string { return count(int64(r.elapsed/time.Second) * r.cpus()) }},
+		{"CPUTime", 10, func(r *row) string { return lengthText(time.Duration(r.cpuHeld()) * time.Millisecond) }},
+		{"CPUTimeRAW", 10, func(r *row) string { return count(r.cpuHeld() / 1000) }},
 	}
 }
 

@@ -37,6 +37,24 @@ type attemptJSON struct {
 	CPUTime   float64          `json:"cpu_time,omitempty"`  // seconds
 	UserTime  float64          `json:"user_time,omitempty"` // of that
 	ui.GPUUseJSON
+	NodeList   string        `json:"node_list,omitempty"`
+	ExitCode   int32         `json:"exit_code"`
+	ExitSignal int32         `json:"exit_signal,omitempty"`
+	Held       *heldTimeJSON `json:"held,omitempty"`
+}
+
+// heldTimeJSON is how long an attempt whose nodes changed had resources, in seconds.
+type heldTimeJSON struct {
+	Nodes float64 `json:"node_seconds"`
+	CPUs  float64 `json:"cpu_seconds"`
+	GPUs  float64 `json:"gpu_seconds"`
+}
+
+func writeHeld(h *greylagv1.HeldTime) *heldTimeJSON {
+	if h == nil {
+		return nil
+	}
+	return &heldTimeJSON{float64(h.NodeMs) / 1000, float64(h.CpuMs) / 1000, float64(h.GpuMs) / 1000}
 }
 
 func tresJSON(list []*greylagv1.ResourceCount) map[string]int64 {
@@ -61,7 +79,7 @@ func (w *writer) object(p *greylagv1.PastJob) {
 	for _, a := range p.Attempts {
 		out.Attempts = append(out.Attempts, attemptJSON{
 			a.Attempt, a.Partition, a.Account, a.Qos, wire.Word(a.Outcome), a.Detail, ui.Stamp(timeOf(a.Started)), ui.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(), a.UserTime.AsDuration().Seconds(),
-			ui.WriteGPUUse(a.GpuBusyMs, a.GpuKnownMs, a.GpuMemoryPeakBytes),
+			ui.WriteGPUUse(a.GpuBusyMs, a.GpuKnownMs, a.GpuMemoryPeakBytes), a.Nodes, a.ExitCode, a.ExitSignal, writeHeld(a.Held),
 		})
 	}
 	if w.lines++; w.lines > 1 {

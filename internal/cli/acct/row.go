@@ -287,12 +287,40 @@ func (r *row) waited() time.Duration {
 	return max(end.Sub(r.eligible()), 0).Truncate(time.Second)
 }
 
+// cpuHeld is how long it had its CPUs, in milliseconds: their number multiplied by the time.
+func (r *row) cpuHeld() int64 {
+	plain := r.elapsed.Milliseconds() * r.cpus()
+	whole, end := timeOf(r.Job.GetStarted()), timeOf(r.Job.GetEnded())
+	if end.IsZero() {
+		end = r.in.now
+	}
+	held, resized := int64(0), false
+	switch a := r.earlier; {
+	case r.step != "":
+	case a == nil:
+		held, resized = ui.CPUMillis(r.Job, whole.Add(end.Sub(whole).Truncate(time.Second)))
+	case a.Held != nil:
+		held, resized = a.Held.CpuMs, true
+		whole, end = timeOf(a.Started), timeOf(a.Ended)
+	}
+	if !resized {
+		return plain
+	}
+	if length := end.Sub(whole).Truncate(time.Second); r.elapsed < length { // cut: its share of the time
+		return int64(float64(held) * r.elapsed.Seconds() / length.Seconds())
+	}
+	return held
+}
+
 // cpuTime is the processor time of all its tasks.
 func (r *row) cpuTime() time.Duration {
 	if r.earlier != nil {
 		return r.earlier.CpuTime.AsDuration()
 	}
 	var sum time.Duration
+	if r.step == "" {
+		sum = r.Members.GetLeft().GetCpuTime().AsDuration()
+	}
 	for _, t := range r.Tasks {
 		sum += t.CpuTime.AsDuration()
 	}
@@ -305,6 +333,9 @@ func (r *row) userTime() time.Duration {
 		return r.earlier.UserTime.AsDuration()
 	}
 	var sum time.Duration
+	if r.step == "" {
+		sum = r.Members.GetLeft().GetUserTime().AsDuration()
+	}
 	for _, t := range r.Tasks {
 		sum += t.UserTime.AsDuration()
 	}
@@ -314,7 +345,10 @@ func (r *row) userTime() time.Duration {
 // nodes are the nodes that it had, in sacct's words when there were none.
 func (r *row) nodes() string {
 	if r.earlier != nil {
-		return ""
+		if r.step != "" && strings.ContainsAny(r.earlier.Nodes, ",[") { // the node of its script is not recorded
+			return ""
+		}
+		return r.earlier.Nodes
 	}
 	if len(r.Nodes) == 0 {
 		return "None assigned"
@@ -371,10 +405,14 @@ func byIdleness(a, b *greylagv1.Task) int {
 
 // exit is code:signal of the job.
 func (r *row) exit() string {
-	if r.earlier != nil {
+	switch a := r.earlier; {
+	case a == nil:
+		return fmt.Sprintf("%d:%d", r.ExitCode, r.ExitSignal)
+	case a.Nodes == "" && a.ExitCode == 0 && a.ExitSignal == 0: // not recorded
 		return ""
+	default:
+		return fmt.Sprintf("%d:%d", a.ExitCode, a.ExitSignal)
 	}
-	return fmt.Sprintf("%d:%d", r.ExitCode, r.ExitSignal)
 }
 
 // worstExit is code:signal of the task with the highest code.

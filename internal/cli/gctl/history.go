@@ -13,6 +13,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -91,16 +92,27 @@ func (t commands) eventsOf(p *greylagv1.PastJob) []eventJSON {
 	for _, a := range p.Attempts {
 		ran := a.Ended.AsTime().Sub(a.Started.AsTime())
 		ended := fmt.Sprintf("attempt %d ended after %s", a.Attempt, cluster.FormatElapsed(ran))
+		if exit := failureText(a.ExitCode, a.ExitSignal); exit != "" {
+			ended += ", " + exit
+		}
+		nodes := a.Nodes
+		if a.Held != nil { // they have changed since the start
+			nodes = ""
+			if a.Nodes != "" {
+				ended += ", at last on " + a.Nodes
+			}
+		}
 		if a.Detail != "" {
 			ended += ": " + a.Detail
 		}
-		all = append(all, startEvent(a.Attempt, tool.Timestamp(a.Started), a.Partition, nil),
+		all = append(all, startEvent(a.Attempt, tool.Timestamp(a.Started), a.Partition, nodes),
 			eventJSON{Time: tool.Timestamp(a.Ended), State: wire.Word(a.Outcome), Attempt: a.Attempt, Text: ended},
 			eventJSON{Time: tool.Timestamp(a.Ended), State: cluster.Pending.String(), Text: "requeued"})
 	}
 	if j.Started != nil && j.State != greylagv1.JobState_JOB_STATE_PENDING {
-		all = append(all, startEvent(j.Attempt, tool.Timestamp(j.Started), j.Partition, j.Nodes))
+		all = append(all, startEvent(j.Attempt, tool.Timestamp(j.Started), j.Partition, startNodes(j)))
 		all = append(all, runEvents(j)...)
+		all = append(all, memberEvents(j)...)
 	}
 	if j.Ended != nil {
 		all = append(all, endEvent(j))
@@ -154,24 +166,61 @@ func (t commands) noteEvent(n *greylagv1.Note) eventJSON {
 	return e
 }
 
-// startEvent describes the start of an attempt; nodes are known of the last one.
-func startEvent(attempt uint32, at *time.Time, partition string, nodes []*greylagv1.NodeAllocation) eventJSON {
-	text := fmt.Sprintf("attempt %d starts in partition %s", attempt, partition)
-	if len(nodes) > 0 {
-		shares := make([]*greylagv1.NodeShare, len(nodes))
-		for i, n := range nodes {
-			shares[i] = &greylagv1.NodeShare{Node: n.Node}
+// startNodes returns the nodes with which the last attempt of a job started; "" if they are unknown.
+func startNodes(j *greylagv1.Job) string {
+	if m := j.Members; m != nil && (m.StartNodes != "" || m.Resized != nil) {
+		return m.StartNodes
+	}
+	names := make([]string, len(j.Nodes))
+	for i, n := range j.Nodes {
+		names[i] = n.Node
+	}
+	return hostlist.Compress(names)
+}
+
+// memberEvents returns the changes of the nodes of an elastic job in its last attempt.
+func memberEvents(j *greylagv1.Job) (list []eventJSON) {
+	for _, x := range j.Members.GetChanges() {
+		text := "joined by " + x.Nodes
+		if !x.Joins {
+			text = x.Nodes + " leaves"
+			if strings.ContainsAny(x.Nodes, ",[") {
+				text = x.Nodes + " leave"
+			}
 		}
-		text += " on " + hostsText(shares)
+		if x.Why != "" {
+			text += ": " + x.Why
+		}
+		list = append(list, eventJSON{Time: tool.Timestamp(x.Time), State: cluster.Running.String(), Attempt: j.Attempt, Text: text})
+	}
+	return list
+}
+
+// startEvent describes the start of an attempt on some nodes; "" if they are unknown.
+func startEvent(attempt uint32, at *time.Time, partition, nodes string) eventJSON {
+	text := fmt.Sprintf("attempt %d starts in partition %s", attempt, partition)
+	if nodes != "" {
+		text += " on " + nodes
 	}
 	return eventJSON{Time: at, State: cluster.Configuring.String(), Attempt: attempt, Text: text}
 }
 
-// runEvents returns when the tasks of the last attempt had started on all nodes, if they have.
+// runEvents returns when the tasks of the last attempt had started on all nodes of its start, if they have.
 func runEvents(j *greylagv1.Job) []eventJSON {
 	var last *greylagv1.Task
+	joined := map[string]bool{}
+	for _, m := range j.Members.GetList() {
+		joined[m.Node] = m.Joined.AsTime().After(j.Started.AsTime())
+	}
+	count := len(j.Tasks)
+	if names, err := hostlist.Expand(j.Members.GetStartNodes()); err == nil && len(names) > 0 {
+		count = len(names)
+	}
 	for _, task := range j.Tasks {
-		if task.Started == nil {
+		switch {
+		case joined[task.Node]:
+			continue
+		case task.Started == nil:
 			return nil
 		}
 		if last == nil || task.Started.AsTime().After(last.Started.AsTime()) {
@@ -181,7 +230,7 @@ func runEvents(j *greylagv1.Job) []eventJSON {
 	if last == nil {
 		return nil
 	}
-	return []eventJSON{{Time: tool.Timestamp(last.Started), State: cluster.Running.String(), Attempt: j.Attempt, Text: "started on " + ui.Count(int64(len(j.Tasks)), "node")}}
+	return []eventJSON{{Time: tool.Timestamp(last.Started), State: cluster.Running.String(), Attempt: j.Attempt, Text: "started on " + ui.Count(int64(count), "node")}}
 }
 
 // endEvent describes when the end of the job was decided.

@@ -287,6 +287,17 @@ func exitText(j *greylagv1.Job) string {
 	return fmt.Sprintf("status %d", j.ExitCode)
 }
 
+// failureText describes the exit of a script that failed or was stopped; "" for exit status 0.
+func failureText(code, signal int32) string {
+	switch {
+	case signal != 0:
+		return ui.SignalWords(signal)
+	case code != 0:
+		return fmt.Sprintf("status %d", code)
+	}
+	return ""
+}
+
 func attemptText(j *greylagv1.Job) string {
 	if j.Restarts == 0 {
 		return ""
@@ -301,10 +312,19 @@ func attemptText(j *greylagv1.Job) string {
 // lastAttemptText describes how the attempt before the current or next one ended; "" if the job's state does.
 func lastAttemptText(j *greylagv1.Job) string {
 	a := j.LastAttempt
-	if a == nil || a.Detail != "" && strings.Contains(j.Detail, a.Detail) {
+	if a == nil || a.Nodes == "" && a.Detail != "" && strings.Contains(j.Detail, a.Detail) {
 		return ""
 	}
 	text := fmt.Sprintf("%d, %s", a.Attempt, wire.Word(a.Outcome))
+	if exit := failureText(a.ExitCode, a.ExitSignal); exit != "" {
+		text += ", " + exit
+	}
+	if a.Nodes != "" {
+		text += ", on " + a.Nodes
+	}
+	if a.Detail != "" && strings.Contains(j.Detail, a.Detail) {
+		return text
+	}
 	if a.Detail != "" {
 		text += ": " + a.Detail
 	}

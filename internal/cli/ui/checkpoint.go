@@ -149,6 +149,9 @@ type lastAttemptJSON struct {
 	Outcome string     `json:"outcome"`
 	Ended   *time.Time `json:"ended"`
 	Detail  string     `json:"detail,omitempty"`
+	Nodes   string     `json:"node_list,omitempty"`
+	Exit    int32      `json:"exit_code"`
+	Signal  int32      `json:"exit_signal,omitempty"`
 }
 
 func writeLastAttempt(j *greylagv1.Job) *lastAttemptJSON {
@@ -156,5 +159,5 @@ func writeLastAttempt(j *greylagv1.Job) *lastAttemptJSON {
 	if a == nil {
 		return nil
 	}
-	return &lastAttemptJSON{a.Attempt, wire.Word(a.Outcome), Stamp(TimeOf(a.Ended)), a.Detail}
+	return &lastAttemptJSON{a.Attempt, wire.Word(a.Outcome), Stamp(TimeOf(a.Ended)), a.Detail, a.Nodes, a.ExitCode, a.ExitSignal}
 }

@@ -85,3 +85,17 @@ func ElasticText(j *greylagv1.Job) string {
 	}
 	return text
 }
+
+// CPUMillis returns how long the present attempt of an elastic job has had its CPUs until an instant, in milliseconds:
+// their number multiplied by the time. resized is false if its nodes have not changed: then nothing is counted.
+func CPUMillis(j *greylagv1.Job, end time.Time) (ms int64, resized bool) {
+	m := j.Members
+	if m.GetResized() == nil || len(m.List) != len(j.Nodes) {
+		return 0, false
+	}
+	ms = m.GetLeft().GetHeld().GetCpuMs()
+	for i, x := range m.List {
+		ms += int64(j.Nodes[i].Cpus) * max(0, end.Sub(x.Joined.AsTime())).Milliseconds()
+	}
+	return ms, true
+}

@@ -13,7 +13,7 @@ import (
 // earlier attempts reported.
 func TestSummaryHasNoTextOfTasks(t *testing.T) {
 	const private = "/home/ada/project does not exist"
-	members := cluster.NewMembers(2, 1, 1)
+	members := cluster.NewMembers(2, "", 1, 1)
 	members.List[1].Leaves, members.List[1].Why = 5, "lost: "+private
 	j := &cluster.Job{
 		ID: 1, State: cluster.Running, Attempt: 2, Detail: private, Members: members,

@@ -323,6 +323,10 @@ type PastAttempt struct {
 	GpuMemoryPeakBytes *int64               `protobuf:"varint,12,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
 	UserTime           *durationpb.Duration `protobuf:"bytes,13,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // part of cpu_time; absent: unknown
 	Detail             string               `protobuf:"bytes,14,opt,name=detail,proto3" json:"detail,omitempty"`                     // why it ended
+	Nodes              string               `protobuf:"bytes,15,opt,name=nodes,proto3" json:"nodes,omitempty"`                       // its nodes at its end, as a hostlist; empty: unknown
+	ExitCode           int32                `protobuf:"varint,16,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	ExitSignal         int32                `protobuf:"varint,17,opt,name=exit_signal,json=exitSignal,proto3" json:"exit_signal,omitempty"`
+	Held               *HeldTime            `protobuf:"bytes,18,opt,name=held,proto3" json:"held,omitempty"` // of an elastic job whose nodes have changed; absent: tres for the whole time
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -455,6 +459,34 @@ func (x *PastAttempt) GetDetail() string {
 	return ""
 }
 
+func (x *PastAttempt) GetNodes() string {
+	if x != nil {
+		return x.Nodes
+	}
+	return ""
+}
+
+func (x *PastAttempt) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
+func (x *PastAttempt) GetExitSignal() int32 {
+	if x != nil {
+		return x.ExitSignal
+	}
+	return 0
+}
+
+func (x *PastAttempt) GetHeld() *HeldTime {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
 var File_greylag_v1_acct_proto protoreflect.FileDescriptor
 
 const file_greylag_v1_acct_proto_rawDesc = "" +
@@ -482,7 +514,7 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	"\b_charged\"A\n" +
 	"\rResourceCount\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\"\xd2\x04\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\xd0\x05\n" +
 	"\vPastAttempt\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\rR\aattempt\x124\n" +
 	"\astarted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x120\n" +
@@ -499,7 +531,12 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	"gpuKnownMs\x126\n" +
 	"\x15gpu_memory_peak_bytes\x18\f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01\x126\n" +
 	"\tuser_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12\x16\n" +
-	"\x06detail\x18\x0e \x01(\tR\x06detailB\x18\n" +
+	"\x06detail\x18\x0e \x01(\tR\x06detail\x12\x14\n" +
+	"\x05nodes\x18\x0f \x01(\tR\x05nodes\x12\x1b\n" +
+	"\texit_code\x18\x10 \x01(\x05R\bexitCode\x12\x1f\n" +
+	"\vexit_signal\x18\x11 \x01(\x05R\n" +
+	"exitSignal\x12(\n" +
+	"\x04held\x18\x12 \x01(\v2\x14.greylag.v1.HeldTimeR\x04heldB\x18\n" +
 	"\x16_gpu_memory_peak_bytes2h\n" +
 	"\x0eHistoryService\x12V\n" +
 	"\rStreamHistory\x12 .greylag.v1.StreamHistoryRequest\x1a!.greylag.v1.StreamHistoryResponse0\x01B9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
@@ -531,6 +568,7 @@ var file_greylag_v1_acct_proto_goTypes = []any{
 	(*Note)(nil),                  // 10: greylag.v1.Note
 	(JobState)(0),                 // 11: greylag.v1.JobState
 	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
+	(*HeldTime)(nil),              // 13: greylag.v1.HeldTime
 }
 var file_greylag_v1_acct_proto_depIdxs = []int32{
 	5,  // 0: greylag.v1.StreamHistoryRequest.filter:type_name -> greylag.v1.Filter
@@ -549,13 +587,14 @@ var file_greylag_v1_acct_proto_depIdxs = []int32{
 	3,  // 13: greylag.v1.PastAttempt.tres:type_name -> greylag.v1.ResourceCount
 	12, // 14: greylag.v1.PastAttempt.cpu_time:type_name -> google.protobuf.Duration
 	12, // 15: greylag.v1.PastAttempt.user_time:type_name -> google.protobuf.Duration
-	0,  // 16: greylag.v1.HistoryService.StreamHistory:input_type -> greylag.v1.StreamHistoryRequest
-	1,  // 17: greylag.v1.HistoryService.StreamHistory:output_type -> greylag.v1.StreamHistoryResponse
-	17, // [17:18] is the sub-list for method output_type
-	16, // [16:17] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	13, // 16: greylag.v1.PastAttempt.held:type_name -> greylag.v1.HeldTime
+	0,  // 17: greylag.v1.HistoryService.StreamHistory:input_type -> greylag.v1.StreamHistoryRequest
+	1,  // 18: greylag.v1.HistoryService.StreamHistory:output_type -> greylag.v1.StreamHistoryResponse
+	18, // [18:19] is the sub-list for method output_type
+	17, // [17:18] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_acct_proto_init() }

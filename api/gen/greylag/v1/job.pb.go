@@ -1584,6 +1584,9 @@ type JobMembers struct {
 	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // of the members file
 	Resized       *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=resized,proto3" json:"resized,omitempty"`  // last change of the nodes; absent: they are those of the start
 	List          []*JobMember           `protobuf:"bytes,3,rep,name=list,proto3" json:"list,omitempty"`
+	StartNodes    string                 `protobuf:"bytes,4,opt,name=start_nodes,json=startNodes,proto3" json:"start_nodes,omitempty"` // nodes of the start, as a hostlist; empty: unknown
+	Changes       []*MemberChange        `protobuf:"bytes,5,rep,name=changes,proto3" json:"changes,omitempty"`                         // oldest first; at most the newest 64
+	Left          *LeftMembers           `protobuf:"bytes,6,opt,name=left,proto3" json:"left,omitempty"`                               // sums over the nodes that have left; absent: none has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1639,6 +1642,218 @@ func (x *JobMembers) GetList() []*JobMember {
 	return nil
 }
 
+func (x *JobMembers) GetStartNodes() string {
+	if x != nil {
+		return x.StartNodes
+	}
+	return ""
+}
+
+func (x *JobMembers) GetChanges() []*MemberChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *JobMembers) GetLeft() *LeftMembers {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
+// MemberChange is one change of the nodes of an elastic job.
+type MemberChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	Nodes         string                 `protobuf:"bytes,2,opt,name=nodes,proto3" json:"nodes,omitempty"`  // as a hostlist
+	Joins         bool                   `protobuf:"varint,3,opt,name=joins,proto3" json:"joins,omitempty"` // they were granted; else they were ordered to leave, or are lost
+	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`      // why they leave
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberChange) Reset() {
+	*x = MemberChange{}
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberChange) ProtoMessage() {}
+
+func (x *MemberChange) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberChange.ProtoReflect.Descriptor instead.
+func (*MemberChange) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MemberChange) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *MemberChange) GetNodes() string {
+	if x != nil {
+		return x.Nodes
+	}
+	return ""
+}
+
+func (x *MemberChange) GetJoins() bool {
+	if x != nil {
+		return x.Joins
+	}
+	return false
+}
+
+func (x *MemberChange) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+// LeftMembers is what the nodes that have left an elastic job used.
+type LeftMembers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Held          *HeldTime              `protobuf:"bytes,1,opt,name=held,proto3" json:"held,omitempty"`
+	CpuTime       *durationpb.Duration   `protobuf:"bytes,2,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
+	UserTime      *durationpb.Duration   `protobuf:"bytes,3,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // part of cpu_time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeftMembers) Reset() {
+	*x = LeftMembers{}
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeftMembers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeftMembers) ProtoMessage() {}
+
+func (x *LeftMembers) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeftMembers.ProtoReflect.Descriptor instead.
+func (*LeftMembers) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *LeftMembers) GetHeld() *HeldTime {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *LeftMembers) GetCpuTime() *durationpb.Duration {
+	if x != nil {
+		return x.CpuTime
+	}
+	return nil
+}
+
+func (x *LeftMembers) GetUserTime() *durationpb.Duration {
+	if x != nil {
+		return x.UserTime
+	}
+	return nil
+}
+
+// HeldTime is how long a job had resources: their number multiplied by the time.
+type HeldTime struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeMs        int64                  `protobuf:"varint,1,opt,name=node_ms,json=nodeMs,proto3" json:"node_ms,omitempty"`
+	CpuMs         int64                  `protobuf:"varint,2,opt,name=cpu_ms,json=cpuMs,proto3" json:"cpu_ms,omitempty"`
+	GpuMs         int64                  `protobuf:"varint,3,opt,name=gpu_ms,json=gpuMs,proto3" json:"gpu_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldTime) Reset() {
+	*x = HeldTime{}
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldTime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldTime) ProtoMessage() {}
+
+func (x *HeldTime) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldTime.ProtoReflect.Descriptor instead.
+func (*HeldTime) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *HeldTime) GetNodeMs() int64 {
+	if x != nil {
+		return x.NodeMs
+	}
+	return 0
+}
+
+func (x *HeldTime) GetCpuMs() int64 {
+	if x != nil {
+		return x.CpuMs
+	}
+	return 0
+}
+
+func (x *HeldTime) GetGpuMs() int64 {
+	if x != nil {
+		return x.GpuMs
+	}
+	return 0
+}
+
 // JobMember is a node of an elastic job.
 type JobMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1655,7 +1870,7 @@ type JobMember struct {
 
 func (x *JobMember) Reset() {
 	*x = JobMember{}
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +1882,7 @@ func (x *JobMember) String() string {
 func (*JobMember) ProtoMessage() {}
 
 func (x *JobMember) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1895,7 @@ func (x *JobMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobMember.ProtoReflect.Descriptor instead.
 func (*JobMember) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JobMember) GetNode() string {
@@ -1746,7 +1961,7 @@ type CheckpointSignal struct {
 
 func (x *CheckpointSignal) Reset() {
 	*x = CheckpointSignal{}
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1973,7 @@ func (x *CheckpointSignal) String() string {
 func (*CheckpointSignal) ProtoMessage() {}
 
 func (x *CheckpointSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1986,7 @@ func (x *CheckpointSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointSignal.ProtoReflect.Descriptor instead.
 func (*CheckpointSignal) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CheckpointSignal) GetNumber() int32 {
@@ -1815,7 +2030,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +2042,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +2055,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Retry) GetLimit() int32 {
@@ -1883,7 +2098,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +2110,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +2123,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Mount) GetSource() string {
@@ -1972,7 +2187,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2199,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2212,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Request) GetNodes() int32 {
@@ -2194,7 +2409,7 @@ type Gres struct {
 
 func (x *Gres) Reset() {
 	*x = Gres{}
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2421,7 @@ func (x *Gres) String() string {
 func (*Gres) ProtoMessage() {}
 
 func (x *Gres) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2434,7 @@ func (x *Gres) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gres.ProtoReflect.Descriptor instead.
 func (*Gres) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Gres) GetName() string {
@@ -2254,7 +2469,7 @@ type Licence struct {
 
 func (x *Licence) Reset() {
 	*x = Licence{}
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2481,7 @@ func (x *Licence) String() string {
 func (*Licence) ProtoMessage() {}
 
 func (x *Licence) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2494,7 @@ func (x *Licence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Licence.ProtoReflect.Descriptor instead.
 func (*Licence) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Licence) GetName() string {
@@ -2310,7 +2525,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2537,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2550,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Dependency) GetKind() DependencyKind {
@@ -2457,7 +2672,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2684,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2697,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Job) GetId() uint64 {
@@ -3038,13 +3253,16 @@ type LastAttempt struct {
 	Outcome       JobState               `protobuf:"varint,2,opt,name=outcome,proto3,enum=greylag.v1.JobState" json:"outcome,omitempty"` // final state of the attempt
 	Ended         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=ended,proto3" json:"ended,omitempty"`
 	Detail        string                 `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"` // why it ended
+	Nodes         string                 `protobuf:"bytes,5,opt,name=nodes,proto3" json:"nodes,omitempty"`   // its nodes at its end, as a hostlist; empty: unknown
+	ExitCode      int32                  `protobuf:"varint,6,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	ExitSignal    int32                  `protobuf:"varint,7,opt,name=exit_signal,json=exitSignal,proto3" json:"exit_signal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LastAttempt) Reset() {
 	*x = LastAttempt{}
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3056,7 +3274,7 @@ func (x *LastAttempt) String() string {
 func (*LastAttempt) ProtoMessage() {}
 
 func (x *LastAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3069,7 +3287,7 @@ func (x *LastAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastAttempt.ProtoReflect.Descriptor instead.
 func (*LastAttempt) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LastAttempt) GetAttempt() uint32 {
@@ -3100,6 +3318,27 @@ func (x *LastAttempt) GetDetail() string {
 	return ""
 }
 
+func (x *LastAttempt) GetNodes() string {
+	if x != nil {
+		return x.Nodes
+	}
+	return ""
+}
+
+func (x *LastAttempt) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
+func (x *LastAttempt) GetExitSignal() int32 {
+	if x != nil {
+		return x.ExitSignal
+	}
+	return 0
+}
+
 // IdleGPUs is the time of an attempt's GPUs with 0 % utilization, as far as its nodes have noticed it: after
 // inactive_warning of the policy.
 type IdleGPUs struct {
@@ -3114,7 +3353,7 @@ type IdleGPUs struct {
 
 func (x *IdleGPUs) Reset() {
 	*x = IdleGPUs{}
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3126,7 +3365,7 @@ func (x *IdleGPUs) String() string {
 func (*IdleGPUs) ProtoMessage() {}
 
 func (x *IdleGPUs) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3139,7 +3378,7 @@ func (x *IdleGPUs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdleGPUs.ProtoReflect.Descriptor instead.
 func (*IdleGPUs) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *IdleGPUs) GetGpus() int32 {
@@ -3186,7 +3425,7 @@ type RestartCauses struct {
 
 func (x *RestartCauses) Reset() {
 	*x = RestartCauses{}
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +3437,7 @@ func (x *RestartCauses) String() string {
 func (*RestartCauses) ProtoMessage() {}
 
 func (x *RestartCauses) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +3450,7 @@ func (x *RestartCauses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartCauses.ProtoReflect.Descriptor instead.
 func (*RestartCauses) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RestartCauses) GetNodeFailed() int32 {
@@ -3276,7 +3515,7 @@ type AvoidedNode struct {
 
 func (x *AvoidedNode) Reset() {
 	*x = AvoidedNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3288,7 +3527,7 @@ func (x *AvoidedNode) String() string {
 func (*AvoidedNode) ProtoMessage() {}
 
 func (x *AvoidedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3301,7 +3540,7 @@ func (x *AvoidedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvoidedNode.ProtoReflect.Descriptor instead.
 func (*AvoidedNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AvoidedNode) GetNode() string {
@@ -3345,7 +3584,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3357,7 +3596,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3370,7 +3609,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Checkpoint) GetNumber() uint32 {
@@ -3463,7 +3702,7 @@ type NodeAllocation struct {
 
 func (x *NodeAllocation) Reset() {
 	*x = NodeAllocation{}
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +3714,7 @@ func (x *NodeAllocation) String() string {
 func (*NodeAllocation) ProtoMessage() {}
 
 func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +3727,7 @@ func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAllocation.ProtoReflect.Descriptor instead.
 func (*NodeAllocation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NodeAllocation) GetNode() string {
@@ -3544,7 +3783,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3795,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3808,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Task) GetNode() string {
@@ -3680,7 +3919,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3692,7 +3931,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3705,7 +3944,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -3734,7 +3973,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3746,7 +3985,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3759,7 +3998,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SubmitJobsResponse) GetJobs() []*Submitted {
@@ -3801,7 +4040,7 @@ type Submitted struct {
 
 func (x *Submitted) Reset() {
 	*x = Submitted{}
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3813,7 +4052,7 @@ func (x *Submitted) String() string {
 func (*Submitted) ProtoMessage() {}
 
 func (x *Submitted) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3826,7 +4065,7 @@ func (x *Submitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submitted.ProtoReflect.Descriptor instead.
 func (*Submitted) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Submitted) GetId() uint64 {
@@ -3862,7 +4101,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3874,7 +4113,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3887,7 +4126,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Filter) GetJobs() []string {
@@ -3971,7 +4210,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3983,7 +4222,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3996,7 +4235,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Read) GetStale() bool {
@@ -4026,7 +4265,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4038,7 +4277,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4051,7 +4290,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AsOf) GetIndex() uint64 {
@@ -4096,7 +4335,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4108,7 +4347,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4121,7 +4360,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListJobsRequest) GetFilter() *Filter {
@@ -4177,7 +4416,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4189,7 +4428,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4202,7 +4441,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -4236,7 +4475,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4248,7 +4487,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4261,7 +4500,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -4288,7 +4527,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4300,7 +4539,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4313,7 +4552,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetJobResponse) GetJobs() []*Job {
@@ -4340,7 +4579,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4352,7 +4591,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4365,7 +4604,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchJobsRequest) GetFilter() *Filter {
@@ -4393,7 +4632,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4405,7 +4644,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4418,7 +4657,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchJobsResponse) GetJobs() []*Job {
@@ -4454,7 +4693,7 @@ type CancelJobsRequest struct {
 
 func (x *CancelJobsRequest) Reset() {
 	*x = CancelJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4466,7 +4705,7 @@ func (x *CancelJobsRequest) String() string {
 func (*CancelJobsRequest) ProtoMessage() {}
 
 func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4479,7 +4718,7 @@ func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CancelJobsRequest) GetRequestId() string {
@@ -4520,7 +4759,7 @@ type CancelJobsResponse struct {
 
 func (x *CancelJobsResponse) Reset() {
 	*x = CancelJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4532,7 +4771,7 @@ func (x *CancelJobsResponse) String() string {
 func (*CancelJobsResponse) ProtoMessage() {}
 
 func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4545,7 +4784,7 @@ func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CancelJobsResponse) GetOutcomes() []*Outcome {
@@ -4577,7 +4816,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4589,7 +4828,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4602,7 +4841,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Outcome) GetId() uint64 {
@@ -4656,7 +4895,7 @@ type ForecastJobRequest struct {
 
 func (x *ForecastJobRequest) Reset() {
 	*x = ForecastJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4668,7 +4907,7 @@ func (x *ForecastJobRequest) String() string {
 func (*ForecastJobRequest) ProtoMessage() {}
 
 func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4681,7 +4920,7 @@ func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobRequest.ProtoReflect.Descriptor instead.
 func (*ForecastJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ForecastJobRequest) GetJob() *JobSpec {
@@ -4709,7 +4948,7 @@ type ForecastJobResponse struct {
 
 func (x *ForecastJobResponse) Reset() {
 	*x = ForecastJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4721,7 +4960,7 @@ func (x *ForecastJobResponse) String() string {
 func (*ForecastJobResponse) ProtoMessage() {}
 
 func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4734,7 +4973,7 @@ func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobResponse.ProtoReflect.Descriptor instead.
 func (*ForecastJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ForecastJobResponse) GetStart() *timestamppb.Timestamp {
@@ -4836,7 +5075,7 @@ type UpdateJobsRequest struct {
 
 func (x *UpdateJobsRequest) Reset() {
 	*x = UpdateJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4848,7 +5087,7 @@ func (x *UpdateJobsRequest) String() string {
 func (*UpdateJobsRequest) ProtoMessage() {}
 
 func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4861,7 +5100,7 @@ func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UpdateJobsRequest) GetRequestId() string {
@@ -5049,7 +5288,7 @@ type StringList struct {
 
 func (x *StringList) Reset() {
 	*x = StringList{}
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5061,7 +5300,7 @@ func (x *StringList) String() string {
 func (*StringList) ProtoMessage() {}
 
 func (x *StringList) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5074,7 +5313,7 @@ func (x *StringList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StringList.ProtoReflect.Descriptor instead.
 func (*StringList) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StringList) GetAll() []string {
@@ -5094,7 +5333,7 @@ type Dependencies struct {
 
 func (x *Dependencies) Reset() {
 	*x = Dependencies{}
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5106,7 +5345,7 @@ func (x *Dependencies) String() string {
 func (*Dependencies) ProtoMessage() {}
 
 func (x *Dependencies) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5119,7 +5358,7 @@ func (x *Dependencies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
 func (*Dependencies) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Dependencies) GetAll() []*Dependency {
@@ -5139,7 +5378,7 @@ type UpdateJobsResponse struct {
 
 func (x *UpdateJobsResponse) Reset() {
 	*x = UpdateJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5151,7 +5390,7 @@ func (x *UpdateJobsResponse) String() string {
 func (*UpdateJobsResponse) ProtoMessage() {}
 
 func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5164,7 +5403,7 @@ func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *UpdateJobsResponse) GetOutcomes() []*Outcome {
@@ -5190,7 +5429,7 @@ type GetScriptRequest struct {
 
 func (x *GetScriptRequest) Reset() {
 	*x = GetScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5202,7 +5441,7 @@ func (x *GetScriptRequest) String() string {
 func (*GetScriptRequest) ProtoMessage() {}
 
 func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5215,7 +5454,7 @@ func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptRequest.ProtoReflect.Descriptor instead.
 func (*GetScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetScriptRequest) GetJob() string {
@@ -5235,7 +5474,7 @@ type GetScriptResponse struct {
 
 func (x *GetScriptResponse) Reset() {
 	*x = GetScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5247,7 +5486,7 @@ func (x *GetScriptResponse) String() string {
 func (*GetScriptResponse) ProtoMessage() {}
 
 func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5260,7 +5499,7 @@ func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptResponse.ProtoReflect.Descriptor instead.
 func (*GetScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetScriptResponse) GetScript() []byte {
@@ -5292,7 +5531,7 @@ type StreamLogsRequest struct {
 
 func (x *StreamLogsRequest) Reset() {
 	*x = StreamLogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5304,7 +5543,7 @@ func (x *StreamLogsRequest) String() string {
 func (*StreamLogsRequest) ProtoMessage() {}
 
 func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5317,7 +5556,7 @@ func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsRequest.ProtoReflect.Descriptor instead.
 func (*StreamLogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StreamLogsRequest) GetJob() string {
@@ -5379,7 +5618,7 @@ type StreamLogsResponse struct {
 
 func (x *StreamLogsResponse) Reset() {
 	*x = StreamLogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5391,7 +5630,7 @@ func (x *StreamLogsResponse) String() string {
 func (*StreamLogsResponse) ProtoMessage() {}
 
 func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5404,7 +5643,7 @@ func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsResponse.ProtoReflect.Descriptor instead.
 func (*StreamLogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StreamLogsResponse) GetData() []byte {
@@ -5450,7 +5689,7 @@ type StepSpec struct {
 
 func (x *StepSpec) Reset() {
 	*x = StepSpec{}
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5462,7 +5701,7 @@ func (x *StepSpec) String() string {
 func (*StepSpec) ProtoMessage() {}
 
 func (x *StepSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5475,7 +5714,7 @@ func (x *StepSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSpec.ProtoReflect.Descriptor instead.
 func (*StepSpec) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StepSpec) GetName() string {
@@ -5615,7 +5854,7 @@ type CreateStepRequest struct {
 
 func (x *CreateStepRequest) Reset() {
 	*x = CreateStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5627,7 +5866,7 @@ func (x *CreateStepRequest) String() string {
 func (*CreateStepRequest) ProtoMessage() {}
 
 func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5640,7 +5879,7 @@ func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepRequest.ProtoReflect.Descriptor instead.
 func (*CreateStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CreateStepRequest) GetRequestId() string {
@@ -5679,7 +5918,7 @@ type CreateStepResponse struct {
 
 func (x *CreateStepResponse) Reset() {
 	*x = CreateStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5691,7 +5930,7 @@ func (x *CreateStepResponse) String() string {
 func (*CreateStepResponse) ProtoMessage() {}
 
 func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5704,7 +5943,7 @@ func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepResponse.ProtoReflect.Descriptor instead.
 func (*CreateStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CreateStepResponse) GetStep() uint32 {
@@ -5754,7 +5993,7 @@ type SignalStepRequest struct {
 
 func (x *SignalStepRequest) Reset() {
 	*x = SignalStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5766,7 +6005,7 @@ func (x *SignalStepRequest) String() string {
 func (*SignalStepRequest) ProtoMessage() {}
 
 func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5779,7 +6018,7 @@ func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepRequest.ProtoReflect.Descriptor instead.
 func (*SignalStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SignalStepRequest) GetRequestId() string {
@@ -5819,7 +6058,7 @@ type SignalStepResponse struct {
 
 func (x *SignalStepResponse) Reset() {
 	*x = SignalStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5831,7 +6070,7 @@ func (x *SignalStepResponse) String() string {
 func (*SignalStepResponse) ProtoMessage() {}
 
 func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5844,7 +6083,7 @@ func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepResponse.ProtoReflect.Descriptor instead.
 func (*SignalStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SignalStepResponse) GetIndex() uint64 {
@@ -5868,7 +6107,7 @@ type AttachStepRequest struct {
 
 func (x *AttachStepRequest) Reset() {
 	*x = AttachStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5880,7 +6119,7 @@ func (x *AttachStepRequest) String() string {
 func (*AttachStepRequest) ProtoMessage() {}
 
 func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5893,7 +6132,7 @@ func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepRequest.ProtoReflect.Descriptor instead.
 func (*AttachStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *AttachStepRequest) GetRequestId() string {
@@ -5947,7 +6186,7 @@ type AttachStepResponse struct {
 
 func (x *AttachStepResponse) Reset() {
 	*x = AttachStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5959,7 +6198,7 @@ func (x *AttachStepResponse) String() string {
 func (*AttachStepResponse) ProtoMessage() {}
 
 func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5972,7 +6211,7 @@ func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepResponse.ProtoReflect.Descriptor instead.
 func (*AttachStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AttachStepResponse) GetNode() *StepNode {
@@ -5993,7 +6232,7 @@ type BeginCheckpointRequest struct {
 
 func (x *BeginCheckpointRequest) Reset() {
 	*x = BeginCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6005,7 +6244,7 @@ func (x *BeginCheckpointRequest) String() string {
 func (*BeginCheckpointRequest) ProtoMessage() {}
 
 func (x *BeginCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6018,7 +6257,7 @@ func (x *BeginCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*BeginCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BeginCheckpointRequest) GetJob() uint64 {
@@ -6054,7 +6293,7 @@ type BeginCheckpointResponse struct {
 
 func (x *BeginCheckpointResponse) Reset() {
 	*x = BeginCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6066,7 +6305,7 @@ func (x *BeginCheckpointResponse) String() string {
 func (*BeginCheckpointResponse) ProtoMessage() {}
 
 func (x *BeginCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6079,7 +6318,7 @@ func (x *BeginCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*BeginCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BeginCheckpointResponse) GetGranted() bool {
@@ -6123,7 +6362,7 @@ type CommitCheckpointRequest struct {
 
 func (x *CommitCheckpointRequest) Reset() {
 	*x = CommitCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6135,7 +6374,7 @@ func (x *CommitCheckpointRequest) String() string {
 func (*CommitCheckpointRequest) ProtoMessage() {}
 
 func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6148,7 +6387,7 @@ func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CommitCheckpointRequest) GetRequestId() string {
@@ -6189,7 +6428,7 @@ type CommitCheckpointResponse struct {
 
 func (x *CommitCheckpointResponse) Reset() {
 	*x = CommitCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6201,7 +6440,7 @@ func (x *CommitCheckpointResponse) String() string {
 func (*CommitCheckpointResponse) ProtoMessage() {}
 
 func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6214,7 +6453,7 @@ func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CommitCheckpointResponse) GetNumber() uint32 {
@@ -6245,7 +6484,7 @@ type SetCheckpointRequest struct {
 
 func (x *SetCheckpointRequest) Reset() {
 	*x = SetCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6257,7 +6496,7 @@ func (x *SetCheckpointRequest) String() string {
 func (*SetCheckpointRequest) ProtoMessage() {}
 
 func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6270,7 +6509,7 @@ func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*SetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SetCheckpointRequest) GetRequestId() string {
@@ -6324,7 +6563,7 @@ type SetCheckpointResponse struct {
 
 func (x *SetCheckpointResponse) Reset() {
 	*x = SetCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6336,7 +6575,7 @@ func (x *SetCheckpointResponse) String() string {
 func (*SetCheckpointResponse) ProtoMessage() {}
 
 func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6349,7 +6588,7 @@ func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*SetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SetCheckpointResponse) GetIndex() uint64 {
@@ -6381,7 +6620,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6393,7 +6632,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6406,7 +6645,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Step) GetId() uint32 {
@@ -6513,7 +6752,7 @@ type StepNode struct {
 
 func (x *StepNode) Reset() {
 	*x = StepNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6525,7 +6764,7 @@ func (x *StepNode) String() string {
 func (*StepNode) ProtoMessage() {}
 
 func (x *StepNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6538,7 +6777,7 @@ func (x *StepNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
 func (*StepNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StepNode) GetNode() string {
@@ -6592,7 +6831,7 @@ type CronEntry struct {
 
 func (x *CronEntry) Reset() {
 	*x = CronEntry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6604,7 +6843,7 @@ func (x *CronEntry) String() string {
 func (*CronEntry) ProtoMessage() {}
 
 func (x *CronEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6617,7 +6856,7 @@ func (x *CronEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CronEntry.ProtoReflect.Descriptor instead.
 func (*CronEntry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CronEntry) GetName() string {
@@ -6715,7 +6954,7 @@ type SetCronRequest struct {
 
 func (x *SetCronRequest) Reset() {
 	*x = SetCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6727,7 +6966,7 @@ func (x *SetCronRequest) String() string {
 func (*SetCronRequest) ProtoMessage() {}
 
 func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6740,7 +6979,7 @@ func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronRequest.ProtoReflect.Descriptor instead.
 func (*SetCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SetCronRequest) GetRequestId() string {
@@ -6773,7 +7012,7 @@ type SetCronResponse struct {
 
 func (x *SetCronResponse) Reset() {
 	*x = SetCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6785,7 +7024,7 @@ func (x *SetCronResponse) String() string {
 func (*SetCronResponse) ProtoMessage() {}
 
 func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6798,7 +7037,7 @@ func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronResponse.ProtoReflect.Descriptor instead.
 func (*SetCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SetCronResponse) GetNext() *timestamppb.Timestamp {
@@ -6820,7 +7059,7 @@ type UpdateCronRequest struct {
 
 func (x *UpdateCronRequest) Reset() {
 	*x = UpdateCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6832,7 +7071,7 @@ func (x *UpdateCronRequest) String() string {
 func (*UpdateCronRequest) ProtoMessage() {}
 
 func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6845,7 +7084,7 @@ func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *UpdateCronRequest) GetRequestId() string {
@@ -6884,7 +7123,7 @@ type UpdateCronResponse struct {
 
 func (x *UpdateCronResponse) Reset() {
 	*x = UpdateCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6896,7 +7135,7 @@ func (x *UpdateCronResponse) String() string {
 func (*UpdateCronResponse) ProtoMessage() {}
 
 func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6909,7 +7148,7 @@ func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronResponse.ProtoReflect.Descriptor instead.
 func (*UpdateCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
 }
 
 type ListCronRequest struct {
@@ -6924,7 +7163,7 @@ type ListCronRequest struct {
 
 func (x *ListCronRequest) Reset() {
 	*x = ListCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6936,7 +7175,7 @@ func (x *ListCronRequest) String() string {
 func (*ListCronRequest) ProtoMessage() {}
 
 func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6949,7 +7188,7 @@ func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronRequest.ProtoReflect.Descriptor instead.
 func (*ListCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ListCronRequest) GetUser() string {
@@ -6989,7 +7228,7 @@ type ListCronResponse struct {
 
 func (x *ListCronResponse) Reset() {
 	*x = ListCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7001,7 +7240,7 @@ func (x *ListCronResponse) String() string {
 func (*ListCronResponse) ProtoMessage() {}
 
 func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7014,7 +7253,7 @@ func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronResponse.ProtoReflect.Descriptor instead.
 func (*ListCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ListCronResponse) GetEntries() []*CronEntry {
@@ -7034,7 +7273,7 @@ type RunCronRequest struct {
 
 func (x *RunCronRequest) Reset() {
 	*x = RunCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[66]
+	mi := &file_greylag_v1_job_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7046,7 +7285,7 @@ func (x *RunCronRequest) String() string {
 func (*RunCronRequest) ProtoMessage() {}
 
 func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[66]
+	mi := &file_greylag_v1_job_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7059,7 +7298,7 @@ func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronRequest.ProtoReflect.Descriptor instead.
 func (*RunCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *RunCronRequest) GetRequestId() string {
@@ -7086,7 +7325,7 @@ type RunCronResponse struct {
 
 func (x *RunCronResponse) Reset() {
 	*x = RunCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[67]
+	mi := &file_greylag_v1_job_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7098,7 +7337,7 @@ func (x *RunCronResponse) String() string {
 func (*RunCronResponse) ProtoMessage() {}
 
 func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[67]
+	mi := &file_greylag_v1_job_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7111,7 +7350,7 @@ func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronResponse.ProtoReflect.Descriptor instead.
 func (*RunCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{67}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *RunCronResponse) GetJob() *Submitted {
@@ -7141,7 +7380,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_greylag_v1_job_proto_msgTypes[68]
+	mi := &file_greylag_v1_job_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7153,7 +7392,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[68]
+	mi := &file_greylag_v1_job_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7166,7 +7405,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{68}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Secret) GetName() string {
@@ -7208,7 +7447,7 @@ type SetSecretRequest struct {
 
 func (x *SetSecretRequest) Reset() {
 	*x = SetSecretRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[69]
+	mi := &file_greylag_v1_job_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7220,7 +7459,7 @@ func (x *SetSecretRequest) String() string {
 func (*SetSecretRequest) ProtoMessage() {}
 
 func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[69]
+	mi := &file_greylag_v1_job_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7233,7 +7472,7 @@ func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretRequest.ProtoReflect.Descriptor instead.
 func (*SetSecretRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{69}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SetSecretRequest) GetRequestId() string {
@@ -7265,7 +7504,7 @@ type SetSecretResponse struct {
 
 func (x *SetSecretResponse) Reset() {
 	*x = SetSecretResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[70]
+	mi := &file_greylag_v1_job_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7277,7 +7516,7 @@ func (x *SetSecretResponse) String() string {
 func (*SetSecretResponse) ProtoMessage() {}
 
 func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[70]
+	mi := &file_greylag_v1_job_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7290,7 +7529,7 @@ func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretResponse.ProtoReflect.Descriptor instead.
 func (*SetSecretResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{70}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{73}
 }
 
 type ListSecretsRequest struct {
@@ -7303,7 +7542,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[71]
+	mi := &file_greylag_v1_job_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7315,7 +7554,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[71]
+	mi := &file_greylag_v1_job_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7328,7 +7567,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{71}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListSecretsRequest) GetUser() string {
@@ -7354,7 +7593,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[72]
+	mi := &file_greylag_v1_job_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7366,7 +7605,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[72]
+	mi := &file_greylag_v1_job_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7379,7 +7618,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{72}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -7400,7 +7639,7 @@ type DeleteSecretsRequest struct {
 
 func (x *DeleteSecretsRequest) Reset() {
 	*x = DeleteSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[73]
+	mi := &file_greylag_v1_job_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7412,7 +7651,7 @@ func (x *DeleteSecretsRequest) String() string {
 func (*DeleteSecretsRequest) ProtoMessage() {}
 
 func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[73]
+	mi := &file_greylag_v1_job_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7425,7 +7664,7 @@ func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{73}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *DeleteSecretsRequest) GetRequestId() string {
@@ -7457,7 +7696,7 @@ type DeleteSecretsResponse struct {
 
 func (x *DeleteSecretsResponse) Reset() {
 	*x = DeleteSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[74]
+	mi := &file_greylag_v1_job_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7469,7 +7708,7 @@ func (x *DeleteSecretsResponse) String() string {
 func (*DeleteSecretsResponse) ProtoMessage() {}
 
 func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[74]
+	mi := &file_greylag_v1_job_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7482,7 +7721,7 @@ func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{74}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{77}
 }
 
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
@@ -7544,12 +7783,29 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04step\x18\x01 \x01(\x05R\x04step\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\x1d\n" +
 	"\n" +
-	"batch_only\x18\x03 \x01(\bR\tbatchOnly\"\x87\x01\n" +
+	"batch_only\x18\x03 \x01(\bR\tbatchOnly\"\x89\x02\n" +
 	"\n" +
 	"JobMembers\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x124\n" +
 	"\aresized\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\aresized\x12)\n" +
-	"\x04list\x18\x03 \x03(\v2\x15.greylag.v1.JobMemberR\x04list\"\xdd\x01\n" +
+	"\x04list\x18\x03 \x03(\v2\x15.greylag.v1.JobMemberR\x04list\x12\x1f\n" +
+	"\vstart_nodes\x18\x04 \x01(\tR\n" +
+	"startNodes\x122\n" +
+	"\achanges\x18\x05 \x03(\v2\x18.greylag.v1.MemberChangeR\achanges\x12+\n" +
+	"\x04left\x18\x06 \x01(\v2\x17.greylag.v1.LeftMembersR\x04left\"|\n" +
+	"\fMemberChange\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
+	"\x05nodes\x18\x02 \x01(\tR\x05nodes\x12\x14\n" +
+	"\x05joins\x18\x03 \x01(\bR\x05joins\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"\xa5\x01\n" +
+	"\vLeftMembers\x12(\n" +
+	"\x04held\x18\x01 \x01(\v2\x14.greylag.v1.HeldTimeR\x04held\x124\n" +
+	"\bcpu_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x126\n" +
+	"\tuser_time\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\buserTime\"Q\n" +
+	"\bHeldTime\x12\x17\n" +
+	"\anode_ms\x18\x01 \x01(\x03R\x06nodeMs\x12\x15\n" +
+	"\x06cpu_ms\x18\x02 \x01(\x03R\x05cpuMs\x12\x15\n" +
+	"\x06gpu_ms\x18\x03 \x01(\x03R\x05gpuMs\"\xdd\x01\n" +
 	"\tJobMember\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x14\n" +
@@ -7704,12 +7960,16 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\awarning\x18G \x01(\tR\awarning\x12?\n" +
 	"\rwarning_since\x18H \x01(\v2\x1a.google.protobuf.TimestampR\fwarningSince\x121\n" +
 	"\tidle_gpus\x18X \x01(\v2\x14.greylag.v1.IdleGPUsR\bidleGpus\x12\x12\n" +
-	"\x04also\x18< \x01(\x05R\x04also\"\xa1\x01\n" +
+	"\x04also\x18< \x01(\x05R\x04also\"\xf5\x01\n" +
 	"\vLastAttempt\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\rR\aattempt\x12.\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x14.greylag.v1.JobStateR\aoutcome\x120\n" +
 	"\x05ended\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x16\n" +
-	"\x06detail\x18\x04 \x01(\tR\x06detail\"w\n" +
+	"\x06detail\x18\x04 \x01(\tR\x06detail\x12\x14\n" +
+	"\x05nodes\x18\x05 \x01(\tR\x05nodes\x12\x1b\n" +
+	"\texit_code\x18\x06 \x01(\x05R\bexitCode\x12\x1f\n" +
+	"\vexit_signal\x18\a \x01(\x05R\n" +
+	"exitSignal\"w\n" +
 	"\bIdleGPUs\x12\x12\n" +
 	"\x04gpus\x18\x01 \x01(\x05R\x04gpus\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x15\n" +
@@ -8342,7 +8602,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                    // 0: greylag.v1.JobState
 	(Reason)(0),                      // 1: greylag.v1.Reason
@@ -8362,254 +8622,263 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(*JobSpec)(nil),                  // 15: greylag.v1.JobSpec
 	(*Elastic)(nil),                  // 16: greylag.v1.Elastic
 	(*JobMembers)(nil),               // 17: greylag.v1.JobMembers
-	(*JobMember)(nil),                // 18: greylag.v1.JobMember
-	(*CheckpointSignal)(nil),         // 19: greylag.v1.CheckpointSignal
-	(*Retry)(nil),                    // 20: greylag.v1.Retry
-	(*Mount)(nil),                    // 21: greylag.v1.Mount
-	(*Request)(nil),                  // 22: greylag.v1.Request
-	(*Gres)(nil),                     // 23: greylag.v1.Gres
-	(*Licence)(nil),                  // 24: greylag.v1.Licence
-	(*Dependency)(nil),               // 25: greylag.v1.Dependency
-	(*Job)(nil),                      // 26: greylag.v1.Job
-	(*LastAttempt)(nil),              // 27: greylag.v1.LastAttempt
-	(*IdleGPUs)(nil),                 // 28: greylag.v1.IdleGPUs
-	(*RestartCauses)(nil),            // 29: greylag.v1.RestartCauses
-	(*AvoidedNode)(nil),              // 30: greylag.v1.AvoidedNode
-	(*Checkpoint)(nil),               // 31: greylag.v1.Checkpoint
-	(*NodeAllocation)(nil),           // 32: greylag.v1.NodeAllocation
-	(*Task)(nil),                     // 33: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),        // 34: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),       // 35: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),                // 36: greylag.v1.Submitted
-	(*Filter)(nil),                   // 37: greylag.v1.Filter
-	(*Read)(nil),                     // 38: greylag.v1.Read
-	(*AsOf)(nil),                     // 39: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),          // 40: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 41: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),            // 42: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),           // 43: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),         // 44: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),        // 45: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),        // 46: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),       // 47: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),                  // 48: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),       // 49: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),      // 50: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),        // 51: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),               // 52: greylag.v1.StringList
-	(*Dependencies)(nil),             // 53: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),       // 54: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),         // 55: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),        // 56: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),        // 57: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),       // 58: greylag.v1.StreamLogsResponse
-	(*StepSpec)(nil),                 // 59: greylag.v1.StepSpec
-	(*CreateStepRequest)(nil),        // 60: greylag.v1.CreateStepRequest
-	(*CreateStepResponse)(nil),       // 61: greylag.v1.CreateStepResponse
-	(*SignalStepRequest)(nil),        // 62: greylag.v1.SignalStepRequest
-	(*SignalStepResponse)(nil),       // 63: greylag.v1.SignalStepResponse
-	(*AttachStepRequest)(nil),        // 64: greylag.v1.AttachStepRequest
-	(*AttachStepResponse)(nil),       // 65: greylag.v1.AttachStepResponse
-	(*BeginCheckpointRequest)(nil),   // 66: greylag.v1.BeginCheckpointRequest
-	(*BeginCheckpointResponse)(nil),  // 67: greylag.v1.BeginCheckpointResponse
-	(*CommitCheckpointRequest)(nil),  // 68: greylag.v1.CommitCheckpointRequest
-	(*CommitCheckpointResponse)(nil), // 69: greylag.v1.CommitCheckpointResponse
-	(*SetCheckpointRequest)(nil),     // 70: greylag.v1.SetCheckpointRequest
-	(*SetCheckpointResponse)(nil),    // 71: greylag.v1.SetCheckpointResponse
-	(*Step)(nil),                     // 72: greylag.v1.Step
-	(*StepNode)(nil),                 // 73: greylag.v1.StepNode
-	(*CronEntry)(nil),                // 74: greylag.v1.CronEntry
-	(*SetCronRequest)(nil),           // 75: greylag.v1.SetCronRequest
-	(*SetCronResponse)(nil),          // 76: greylag.v1.SetCronResponse
-	(*UpdateCronRequest)(nil),        // 77: greylag.v1.UpdateCronRequest
-	(*UpdateCronResponse)(nil),       // 78: greylag.v1.UpdateCronResponse
-	(*ListCronRequest)(nil),          // 79: greylag.v1.ListCronRequest
-	(*ListCronResponse)(nil),         // 80: greylag.v1.ListCronResponse
-	(*RunCronRequest)(nil),           // 81: greylag.v1.RunCronRequest
-	(*RunCronResponse)(nil),          // 82: greylag.v1.RunCronResponse
-	(*Secret)(nil),                   // 83: greylag.v1.Secret
-	(*SetSecretRequest)(nil),         // 84: greylag.v1.SetSecretRequest
-	(*SetSecretResponse)(nil),        // 85: greylag.v1.SetSecretResponse
-	(*ListSecretsRequest)(nil),       // 86: greylag.v1.ListSecretsRequest
-	(*ListSecretsResponse)(nil),      // 87: greylag.v1.ListSecretsResponse
-	(*DeleteSecretsRequest)(nil),     // 88: greylag.v1.DeleteSecretsRequest
-	(*DeleteSecretsResponse)(nil),    // 89: greylag.v1.DeleteSecretsResponse
-	(*durationpb.Duration)(nil),      // 90: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 91: google.protobuf.Timestamp
+	(*MemberChange)(nil),             // 18: greylag.v1.MemberChange
+	(*LeftMembers)(nil),              // 19: greylag.v1.LeftMembers
+	(*HeldTime)(nil),                 // 20: greylag.v1.HeldTime
+	(*JobMember)(nil),                // 21: greylag.v1.JobMember
+	(*CheckpointSignal)(nil),         // 22: greylag.v1.CheckpointSignal
+	(*Retry)(nil),                    // 23: greylag.v1.Retry
+	(*Mount)(nil),                    // 24: greylag.v1.Mount
+	(*Request)(nil),                  // 25: greylag.v1.Request
+	(*Gres)(nil),                     // 26: greylag.v1.Gres
+	(*Licence)(nil),                  // 27: greylag.v1.Licence
+	(*Dependency)(nil),               // 28: greylag.v1.Dependency
+	(*Job)(nil),                      // 29: greylag.v1.Job
+	(*LastAttempt)(nil),              // 30: greylag.v1.LastAttempt
+	(*IdleGPUs)(nil),                 // 31: greylag.v1.IdleGPUs
+	(*RestartCauses)(nil),            // 32: greylag.v1.RestartCauses
+	(*AvoidedNode)(nil),              // 33: greylag.v1.AvoidedNode
+	(*Checkpoint)(nil),               // 34: greylag.v1.Checkpoint
+	(*NodeAllocation)(nil),           // 35: greylag.v1.NodeAllocation
+	(*Task)(nil),                     // 36: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),        // 37: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),       // 38: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),                // 39: greylag.v1.Submitted
+	(*Filter)(nil),                   // 40: greylag.v1.Filter
+	(*Read)(nil),                     // 41: greylag.v1.Read
+	(*AsOf)(nil),                     // 42: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),          // 43: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 44: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),            // 45: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),           // 46: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),         // 47: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),        // 48: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),        // 49: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),       // 50: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),                  // 51: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),       // 52: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),      // 53: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),        // 54: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),               // 55: greylag.v1.StringList
+	(*Dependencies)(nil),             // 56: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),       // 57: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),         // 58: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),        // 59: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),        // 60: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),       // 61: greylag.v1.StreamLogsResponse
+	(*StepSpec)(nil),                 // 62: greylag.v1.StepSpec
+	(*CreateStepRequest)(nil),        // 63: greylag.v1.CreateStepRequest
+	(*CreateStepResponse)(nil),       // 64: greylag.v1.CreateStepResponse
+	(*SignalStepRequest)(nil),        // 65: greylag.v1.SignalStepRequest
+	(*SignalStepResponse)(nil),       // 66: greylag.v1.SignalStepResponse
+	(*AttachStepRequest)(nil),        // 67: greylag.v1.AttachStepRequest
+	(*AttachStepResponse)(nil),       // 68: greylag.v1.AttachStepResponse
+	(*BeginCheckpointRequest)(nil),   // 69: greylag.v1.BeginCheckpointRequest
+	(*BeginCheckpointResponse)(nil),  // 70: greylag.v1.BeginCheckpointResponse
+	(*CommitCheckpointRequest)(nil),  // 71: greylag.v1.CommitCheckpointRequest
+	(*CommitCheckpointResponse)(nil), // 72: greylag.v1.CommitCheckpointResponse
+	(*SetCheckpointRequest)(nil),     // 73: greylag.v1.SetCheckpointRequest
+	(*SetCheckpointResponse)(nil),    // 74: greylag.v1.SetCheckpointResponse
+	(*Step)(nil),                     // 75: greylag.v1.Step
+	(*StepNode)(nil),                 // 76: greylag.v1.StepNode
+	(*CronEntry)(nil),                // 77: greylag.v1.CronEntry
+	(*SetCronRequest)(nil),           // 78: greylag.v1.SetCronRequest
+	(*SetCronResponse)(nil),          // 79: greylag.v1.SetCronResponse
+	(*UpdateCronRequest)(nil),        // 80: greylag.v1.UpdateCronRequest
+	(*UpdateCronResponse)(nil),       // 81: greylag.v1.UpdateCronResponse
+	(*ListCronRequest)(nil),          // 82: greylag.v1.ListCronRequest
+	(*ListCronResponse)(nil),         // 83: greylag.v1.ListCronResponse
+	(*RunCronRequest)(nil),           // 84: greylag.v1.RunCronRequest
+	(*RunCronResponse)(nil),          // 85: greylag.v1.RunCronResponse
+	(*Secret)(nil),                   // 86: greylag.v1.Secret
+	(*SetSecretRequest)(nil),         // 87: greylag.v1.SetSecretRequest
+	(*SetSecretResponse)(nil),        // 88: greylag.v1.SetSecretResponse
+	(*ListSecretsRequest)(nil),       // 89: greylag.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),      // 90: greylag.v1.ListSecretsResponse
+	(*DeleteSecretsRequest)(nil),     // 91: greylag.v1.DeleteSecretsRequest
+	(*DeleteSecretsResponse)(nil),    // 92: greylag.v1.DeleteSecretsResponse
+	(*durationpb.Duration)(nil),      // 93: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 94: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
-	22,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	90,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	91,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	91,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	25,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	90,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	25,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
+	93,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	94,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	94,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	28,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
+	93,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
-	21,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
-	20,  // 8: greylag.v1.JobSpec.retry:type_name -> greylag.v1.Retry
-	19,  // 9: greylag.v1.JobSpec.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	24,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
+	23,  // 8: greylag.v1.JobSpec.retry:type_name -> greylag.v1.Retry
+	22,  // 9: greylag.v1.JobSpec.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
 	16,  // 10: greylag.v1.JobSpec.elastic:type_name -> greylag.v1.Elastic
-	91,  // 11: greylag.v1.JobMembers.resized:type_name -> google.protobuf.Timestamp
-	18,  // 12: greylag.v1.JobMembers.list:type_name -> greylag.v1.JobMember
-	91,  // 13: greylag.v1.JobMember.leaves:type_name -> google.protobuf.Timestamp
-	91,  // 14: greylag.v1.JobMember.joined:type_name -> google.protobuf.Timestamp
-	90,  // 15: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
-	90,  // 16: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
-	4,   // 17: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	90,  // 18: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
-	24,  // 19: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
-	5,   // 20: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
-	23,  // 21: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
-	6,   // 22: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
-	0,   // 23: greylag.v1.Job.state:type_name -> greylag.v1.JobState
-	1,   // 24: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
-	22,  // 25: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	90,  // 26: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	91,  // 27: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	91,  // 28: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	91,  // 29: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	91,  // 30: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	91,  // 31: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	32,  // 32: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	25,  // 33: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	33,  // 34: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	3,   // 35: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	91,  // 36: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	91,  // 37: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	91,  // 38: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	29,  // 39: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	72,  // 40: greylag.v1.Job.steps:type_name -> greylag.v1.Step
-	2,   // 41: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
-	21,  // 42: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
-	31,  // 43: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
-	20,  // 44: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
-	19,  // 45: greylag.v1.Job.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	90,  // 46: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
-	16,  // 47: greylag.v1.Job.elastic:type_name -> greylag.v1.Elastic
-	17,  // 48: greylag.v1.Job.members:type_name -> greylag.v1.JobMembers
-	30,  // 49: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
-	27,  // 50: greylag.v1.Job.last_attempt:type_name -> greylag.v1.LastAttempt
-	91,  // 51: greylag.v1.Job.warning_since:type_name -> google.protobuf.Timestamp
-	28,  // 52: greylag.v1.Job.idle_gpus:type_name -> greylag.v1.IdleGPUs
-	0,   // 53: greylag.v1.LastAttempt.outcome:type_name -> greylag.v1.JobState
-	91,  // 54: greylag.v1.LastAttempt.ended:type_name -> google.protobuf.Timestamp
-	91,  // 55: greylag.v1.IdleGPUs.at:type_name -> google.protobuf.Timestamp
-	91,  // 56: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
-	9,   // 57: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
-	91,  // 58: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
-	91,  // 59: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
-	7,   // 60: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	8,   // 61: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	91,  // 62: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	91,  // 63: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	90,  // 64: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	90,  // 65: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	15,  // 66: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	36,  // 67: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,   // 68: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	91,  // 69: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	37,  // 70: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	38,  // 71: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	26,  // 72: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	39,  // 73: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	38,  // 74: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	26,  // 75: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	39,  // 76: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	37,  // 77: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	26,  // 78: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	37,  // 79: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	48,  // 80: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,   // 81: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	12,  // 82: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	15,  // 83: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	91,  // 84: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,   // 85: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	39,  // 86: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	37,  // 87: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	11,  // 88: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	90,  // 89: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	91,  // 90: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	91,  // 91: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	53,  // 92: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	90,  // 93: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	52,  // 94: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	52,  // 95: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	25,  // 96: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	48,  // 97: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	59,  // 98: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	73,  // 99: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	73,  // 100: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
-	31,  // 101: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
-	10,  // 102: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
-	0,   // 103: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	73,  // 104: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	91,  // 105: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	91,  // 106: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	90,  // 107: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	90,  // 108: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	13,  // 109: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
-	15,  // 110: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	91,  // 111: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
-	0,   // 112: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	91,  // 113: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
-	74,  // 114: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	91,  // 115: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
-	14,  // 116: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
-	74,  // 117: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
-	36,  // 118: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	91,  // 119: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
-	83,  // 120: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
-	34,  // 121: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	49,  // 122: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	40,  // 123: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	40,  // 124: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	42,  // 125: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	44,  // 126: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	46,  // 127: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	51,  // 128: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	55,  // 129: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	57,  // 130: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	60,  // 131: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	62,  // 132: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	64,  // 133: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
-	66,  // 134: greylag.v1.JobService.BeginCheckpoint:input_type -> greylag.v1.BeginCheckpointRequest
-	68,  // 135: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
-	70,  // 136: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
-	75,  // 137: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	77,  // 138: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	79,  // 139: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	81,  // 140: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	84,  // 141: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
-	86,  // 142: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
-	88,  // 143: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
-	35,  // 144: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	50,  // 145: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	41,  // 146: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	41,  // 147: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	43,  // 148: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	45,  // 149: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	47,  // 150: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	54,  // 151: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	56,  // 152: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	58,  // 153: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	61,  // 154: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	63,  // 155: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	65,  // 156: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
-	67,  // 157: greylag.v1.JobService.BeginCheckpoint:output_type -> greylag.v1.BeginCheckpointResponse
-	69,  // 158: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
-	71,  // 159: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
-	76,  // 160: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	78,  // 161: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	80,  // 162: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	82,  // 163: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	85,  // 164: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
-	87,  // 165: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
-	89,  // 166: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
-	144, // [144:167] is the sub-list for method output_type
-	121, // [121:144] is the sub-list for method input_type
-	121, // [121:121] is the sub-list for extension type_name
-	121, // [121:121] is the sub-list for extension extendee
-	0,   // [0:121] is the sub-list for field type_name
+	94,  // 11: greylag.v1.JobMembers.resized:type_name -> google.protobuf.Timestamp
+	21,  // 12: greylag.v1.JobMembers.list:type_name -> greylag.v1.JobMember
+	18,  // 13: greylag.v1.JobMembers.changes:type_name -> greylag.v1.MemberChange
+	19,  // 14: greylag.v1.JobMembers.left:type_name -> greylag.v1.LeftMembers
+	94,  // 15: greylag.v1.MemberChange.time:type_name -> google.protobuf.Timestamp
+	20,  // 16: greylag.v1.LeftMembers.held:type_name -> greylag.v1.HeldTime
+	93,  // 17: greylag.v1.LeftMembers.cpu_time:type_name -> google.protobuf.Duration
+	93,  // 18: greylag.v1.LeftMembers.user_time:type_name -> google.protobuf.Duration
+	94,  // 19: greylag.v1.JobMember.leaves:type_name -> google.protobuf.Timestamp
+	94,  // 20: greylag.v1.JobMember.joined:type_name -> google.protobuf.Timestamp
+	93,  // 21: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
+	93,  // 22: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
+	4,   // 23: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
+	93,  // 24: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	27,  // 25: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	5,   // 26: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
+	26,  // 27: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
+	6,   // 28: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
+	0,   // 29: greylag.v1.Job.state:type_name -> greylag.v1.JobState
+	1,   // 30: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
+	25,  // 31: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	93,  // 32: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	94,  // 33: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	94,  // 34: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	94,  // 35: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	94,  // 36: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	94,  // 37: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	35,  // 38: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	28,  // 39: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	36,  // 40: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	3,   // 41: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
+	94,  // 42: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	94,  // 43: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	94,  // 44: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	32,  // 45: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	75,  // 46: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	2,   // 47: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
+	24,  // 48: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
+	34,  // 49: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
+	23,  // 50: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
+	22,  // 51: greylag.v1.Job.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	93,  // 52: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
+	16,  // 53: greylag.v1.Job.elastic:type_name -> greylag.v1.Elastic
+	17,  // 54: greylag.v1.Job.members:type_name -> greylag.v1.JobMembers
+	33,  // 55: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
+	30,  // 56: greylag.v1.Job.last_attempt:type_name -> greylag.v1.LastAttempt
+	94,  // 57: greylag.v1.Job.warning_since:type_name -> google.protobuf.Timestamp
+	31,  // 58: greylag.v1.Job.idle_gpus:type_name -> greylag.v1.IdleGPUs
+	0,   // 59: greylag.v1.LastAttempt.outcome:type_name -> greylag.v1.JobState
+	94,  // 60: greylag.v1.LastAttempt.ended:type_name -> google.protobuf.Timestamp
+	94,  // 61: greylag.v1.IdleGPUs.at:type_name -> google.protobuf.Timestamp
+	94,  // 62: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
+	9,   // 63: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
+	94,  // 64: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
+	94,  // 65: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
+	7,   // 66: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	8,   // 67: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	94,  // 68: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	94,  // 69: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	93,  // 70: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	93,  // 71: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	15,  // 72: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	39,  // 73: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,   // 74: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	94,  // 75: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	40,  // 76: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	41,  // 77: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	29,  // 78: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	42,  // 79: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	41,  // 80: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	29,  // 81: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	42,  // 82: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	40,  // 83: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	29,  // 84: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	40,  // 85: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	51,  // 86: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,   // 87: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	12,  // 88: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	15,  // 89: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	94,  // 90: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,   // 91: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	42,  // 92: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	40,  // 93: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	11,  // 94: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	93,  // 95: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	94,  // 96: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	94,  // 97: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	56,  // 98: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	93,  // 99: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	55,  // 100: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	55,  // 101: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	28,  // 102: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	51,  // 103: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	62,  // 104: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	76,  // 105: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	76,  // 106: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
+	34,  // 107: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
+	10,  // 108: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
+	0,   // 109: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	76,  // 110: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	94,  // 111: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	94,  // 112: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	93,  // 113: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	93,  // 114: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	13,  // 115: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
+	15,  // 116: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
+	94,  // 117: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	0,   // 118: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
+	94,  // 119: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	77,  // 120: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	94,  // 121: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	14,  // 122: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
+	77,  // 123: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	39,  // 124: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
+	94,  // 125: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
+	86,  // 126: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
+	37,  // 127: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	52,  // 128: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	43,  // 129: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	43,  // 130: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	45,  // 131: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	47,  // 132: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	49,  // 133: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	54,  // 134: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	58,  // 135: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	60,  // 136: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	63,  // 137: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	65,  // 138: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	67,  // 139: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
+	69,  // 140: greylag.v1.JobService.BeginCheckpoint:input_type -> greylag.v1.BeginCheckpointRequest
+	71,  // 141: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
+	73,  // 142: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
+	78,  // 143: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	80,  // 144: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	82,  // 145: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	84,  // 146: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	87,  // 147: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
+	89,  // 148: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
+	91,  // 149: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
+	38,  // 150: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	53,  // 151: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	44,  // 152: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	44,  // 153: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	46,  // 154: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	48,  // 155: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	50,  // 156: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	57,  // 157: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	59,  // 158: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	61,  // 159: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	64,  // 160: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	66,  // 161: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	68,  // 162: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
+	70,  // 163: greylag.v1.JobService.BeginCheckpoint:output_type -> greylag.v1.BeginCheckpointResponse
+	72,  // 164: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
+	74,  // 165: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
+	79,  // 166: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	81,  // 167: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	83,  // 168: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	85,  // 169: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	88,  // 170: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
+	90,  // 171: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
+	92,  // 172: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
+	150, // [150:173] is the sub-list for method output_type
+	127, // [127:150] is the sub-list for method input_type
+	127, // [127:127] is the sub-list for extension type_name
+	127, // [127:127] is the sub-list for extension extendee
+	0,   // [0:127] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -8617,17 +8886,17 @@ func file_greylag_v1_job_proto_init() {
 	if File_greylag_v1_job_proto != nil {
 		return
 	}
-	file_greylag_v1_job_proto_msgTypes[16].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[18].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[36].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[44].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[19].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[21].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[39].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[47].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      15,
-			NumMessages:   75,
+			NumMessages:   78,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

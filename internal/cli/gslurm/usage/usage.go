@@ -193,7 +193,11 @@ func efficiency(j *slurmcmd.Job, clusterName string, now time.Time) string {
 	for _, n := range j.Nodes {
 		given += n.Memory
 	}
+	used += j.Members.GetLeft().GetCpuTime().AsDuration()
 	total := wall * time.Duration(cpus)
+	if ms, resized := ui.CPUMillis(j.Job, j.Started.AsTime().Add(wall)); resized {
+		total = time.Duration(ms) * time.Millisecond
+	}
 	line("CPU Utilized", "%s", slurmcmd.LongLength(used))
 	line("CPU Efficiency", "%s of %s core-walltime", percent(int64(used), int64(total)), slurmcmd.LongLength(total))
 	line("Job Wall-clock time", "%s", slurmcmd.LongLength(wall))
