@@ -137,6 +137,9 @@ func (t commands) idleText(j *greylagv1.Job) string {
 		return ""
 	}
 	idle := wire.ReadIdle(j.IdleGpus)
+	if idle.GPUs == 0 && idle.Ms == 0 {
+		return ""
+	}
 	text := accounting.IdleText(&idle, cluster.InstantOf(t.Now()))
 	if idle.GPUs > 0 {
 		text += fmt.Sprintf(" so far, %d now", idle.GPUs)
