@@ -197,7 +197,7 @@ func gresText(n *greylagv1.Node) string {
 
 func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 	facts := [][2]string{
-		{"state", standing(n)}, {"since", t.FormatTime(n.Since)}, {"fault", n.Fault}, {"fault since", t.FormatTime(n.FaultSince)}, {"drain reason", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.FormatTime(n.ReasonSince)}, {"reboot", t.rebootText(n.Reboot)}, {"fence", t.fenceText(n)},
+		{"state", standing(n)}, {sinceWord(n), t.FormatTime(n.Since)}, {"fault", n.Fault}, {"fault since", t.FormatTime(n.FaultSince)}, {"drain reason", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.FormatTime(n.ReasonSince)}, {"reboot", t.rebootText(n.Reboot)}, {"fence", t.fenceText(n)},
 		{"partitions", strings.Join(n.Partitions, ", ")}, {"reserved by", strings.Join(n.Reservations, ", ")}, {"jobs", number(n.Jobs)},
 		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
 		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory)/cluster.MiB*cluster.MiB, cluster.Bytes(n.MemoryUsed))},
@@ -503,4 +503,14 @@ func sharedText(n *greylagv1.Node, index int32) string {
 		return fmt.Sprintf(" by %s of one user (at most %d%s)", ui.Count(int64(g.Jobs), "job"), g.MaxJobs, how)
 	}
 	return ""
+}
+
+// sinceWord names what Since is of a node: the start of its state while it accepts no new work; else its jobs change its
+// state, and it is the time from which the node responds.
+func sinceWord(n *greylagv1.Node) string {
+	switch n.State {
+	case greylagv1.NodeState_NODE_STATE_IDLE, greylagv1.NodeState_NODE_STATE_MIXED, greylagv1.NodeState_NODE_STATE_ALLOCATED:
+		return "responds since"
+	}
+	return "since"
 }

@@ -60,8 +60,9 @@ func (c command) nodeRecord(n *greylagv1.Node) record {
 	mib := func(b int64) string { return strconv.FormatInt(b>>20, 10) }
 	features := slurmcmd.OrNull(strings.Join(n.Features, ","))
 	host, _, _ := strings.Cut(n.Address, ":")
-	used := ""
+	used, busy := "", time.Time{} // the end of the last job is not kept
 	if n.Jobs > 0 {
+		busy = c.Now()
 		used = slurmcmd.TRES(int64(n.CpusUsed), cluster.Bytes(n.MemoryUsed), 1, int64(len(n.GpusUsed)), "")
 	}
 	r := record{
@@ -79,7 +80,7 @@ func (c command) nodeRecord(n *greylagv1.Node) record {
 		pairs("State", slurmcmd.StateOf(n).Full(), "ThreadsPerCore", "1", "TmpDisk", strconv.FormatInt(slurmcmd.TmpDiskMiB(n), 10), "Weight", "1", "Owner", "N/A", "MCS_label", "N/A"),
 		pairs("Partitions", slurmcmd.OrNull(strings.Join(n.Partitions, ","))),
 		pairs("BootTime", "None", "SlurmdStartTime", k.Stamp(n.Registered, "None")),
-		pairs("LastBusyTime", k.Stamp(n.Since, "None"), "ResumeAfterTime", "None"),
+		pairs("LastBusyTime", k.Format(busy, "Unknown"), "ResumeAfterTime", "None"),
 		pairs("CfgTRES", slurmcmd.TRES(int64(n.Cpus), cluster.Bytes(n.Memory), 1, int64(len(n.Gpus)), "")),
 		pairs("AllocTRES", slurmcmd.OrNull(used)),
 	)
