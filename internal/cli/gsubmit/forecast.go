@@ -42,7 +42,7 @@ func (p command) forecast(ctx context.Context, c ui.Cluster, spec *greylagv1.Job
 	if a.Lien > 0 {
 		p.Note("its lien would be %s credits", accounting.Credits(a.Lien).Short())
 	}
-	where := fmt.Sprintf("on %s in partition %s", ui.Printable(hostlist.Compress(a.Nodes)), ui.Printable(a.Partition))
+	where := fmt.Sprintf("on %s%s in partition %s", atLeast(spec), ui.Printable(hostlist.Compress(a.Nodes)), ui.Printable(a.Partition))
 	switch {
 	case a.Now:
 		_, err = fmt.Fprintf(p.Stdout, "the job would start now %s\n", where)
@@ -51,8 +51,19 @@ func (p command) forecast(ctx context.Context, c ui.Cluster, spec *greylagv1.Job
 	default:
 		_, err = fmt.Fprintf(p.Stdout, "the job would have no planned start: %s\n", ui.Printable(cmp.Or(wire.Word(a.Reason), "Priority")))
 	}
+	if err == nil && spec.Elastic != nil && !start.IsZero() {
+		_, err = fmt.Fprintf(p.Stdout, "  elastic: it starts with more nodes, up to %d, if they are in no plan then\n", spec.Request.GetMaxNodes())
+	}
 	if err == nil && a.Detail != "" {
 		_, err = fmt.Fprintf(p.Stdout, "  %s\n", ui.Printable(a.Detail))
 	}
 	return err
+}
+
+// atLeast returns "at least " for an elastic job, which may start with more than the planned nodes.
+func atLeast(spec *greylagv1.JobSpec) string {
+	if spec.Elastic != nil {
+		return "at least "
+	}
+	return ""
 }
