@@ -24,3 +24,21 @@ func (p *Profile) Opened(h int, from, to cluster.Instant, a *Amount, search func
 	p.Take(h, from, to, a)
 	p.freed = p.freed[:min(given, len(p.freed))]
 }
+
+// Kept calls a function while amounts of hosts are taken for an interval; a host without such an amount is closed. It must
+// only search. O(amounts × (steps + bins)).
+func (p *Profile) Kept(list []HostShare, from, to cluster.Instant, search func()) {
+	wall, given := &Amount{Slots: Blocked}, len(p.freed)
+	taken := make([]*Amount, len(list))
+	for i := range list {
+		if taken[i] = &list[i].Amount; !p.Has(list[i].Host, from, to, taken[i]) {
+			taken[i] = wall
+		}
+		p.Take(list[i].Host, from, to, taken[i])
+	}
+	search()
+	for i := range list {
+		p.Release(list[i].Host, from, to, taken[i])
+	}
+	p.freed = p.freed[:min(given, len(p.freed))]
+}

@@ -126,6 +126,9 @@ type extraNode struct {
 	rank int
 	host int
 	tier int32
+
+	amount backfill.Amount
+	until  cluster.Instant // how long the profile has it
 }
 
 // compareExtraNodes orders extra nodes by how long they are kept: those of the highest tier, and of the oldest grants,
@@ -146,8 +149,8 @@ func (p *Pass) extraNodes() (list []*extraNode) {
 			if j.job.Leaving(m.rank) || len(m.Hosts) == 0 {
 				continue
 			}
-			for _, h := range m.Hosts {
-				list = append(list, &extraNode{j.job, m.rank, h, p.res.QOS[j.job.Spec.QOS].Tier})
+			for i, h := range m.Hosts {
+				list = append(list, &extraNode{j.job, m.rank, h, p.res.QOS[j.job.Spec.QOS].Tier, m.Amounts[i], m.Until})
 			}
 		}
 	}
@@ -155,8 +158,9 @@ func (p *Pass) extraNodes() (list []*extraNode) {
 	return list
 }
 
-// Reclaim returns the extra nodes to reclaim now: those on which jobs are planned to start as soon as the nodes can be
-// free, the lowest tier and the youngest grant first where there is a choice, and those that a reservation needs by then.
+// Reclaim returns the extra nodes to reclaim now: those that jobs need which are planned to start as soon as the nodes
+// can be free, the lowest tier and the youngest grant first where there is a choice, and those that a reservation needs
+// by then.
 func (p *Pass) Reclaim() (list []cluster.Reclaim) {
 	if len(p.running.elastic) == 0 {
 		return nil
@@ -166,7 +170,7 @@ func (p *Pass) Reclaim() (list []cluster.Reclaim) {
 	var starts []*Entry
 	for _, x := range extra {
 		for _, e := range p.bookings.byHost[x.host] {
-			if e.At <= due && !slices.Contains(starts, e) {
+			if e.At <= due && !e.Starting && !slices.Contains(starts, e) {
 				starts = append(starts, e)
 			}
 		}
@@ -175,17 +179,16 @@ func (p *Pass) Reclaim() (list []cluster.Reclaim) {
 	for _, e := range starts {
 		p.spareExtra(e, extra)
 	}
+	needed := p.neededByStarts(starts, extra)
 	reserved := reservedNodes(p.Snap)
 	for _, j := range p.running.elastic {
 		nodes := p.neededByReservation(j, reserved, due)
 		var by cluster.JobID
-		for _, e := range starts {
-			for _, x := range extra {
-				if x.job == j.job && e.uses(x.host) {
-					by = cmp.Or(by, e.Job.ID)
-					if !slices.Contains(nodes, x.node()) {
-						nodes = append(nodes, x.node())
-					}
+		for _, n := range needed {
+			if n.job == j.job {
+				by = cmp.Or(by, n.by)
+				if !slices.Contains(nodes, n.node()) {
+					nodes = append(nodes, n.node())
 				}
 			}
 		}
@@ -242,9 +245,50 @@ func (p *Pass) neededByReservation(j *RunningJob, reserved []reservedNode, due c
 
 func (x *extraNode) node() string { return x.job.Alloc.Nodes[x.rank].Node }
 
-// uses reports whether a start is on a host.
-func (e *Entry) uses(host int) bool {
-	return e.At > 0 && slices.ContainsFunc(e.Shares, func(s backfill.HostShare) bool { return s.Host == host })
+// neededExtra is an extra node that a job needs.
+type neededExtra struct {
+	*extraNode
+	by cluster.JobID
+}
+
+// neededByStarts returns the extra nodes that have to leave before starts, by the first start that needs each.
+func (p *Pass) neededByStarts(starts []*Entry, extra []*extraNode) (list []neededExtra) {
+	starts = slices.Clone(starts)
+	slices.SortStableFunc(starts, func(a, b *Entry) int { return cmp.Compare(a.At, b.At) })
+	for _, e := range starts {
+		for _, x := range p.displaced(e, extra) {
+			if !slices.ContainsFunc(list, func(n neededExtra) bool { return n.extraNode == x }) {
+				list = append(list, neededExtra{x, e.Job.ID})
+			}
+		}
+	}
+	return list
+}
+
+// displaced returns the extra nodes, in the order of compareExtraNodes, whose jobs cannot keep them when a start has taken what it
+// needs. O(hosts of the start × extra nodes).
+func (p *Pass) displaced(e *Entry, extra []*extraNode) (list []*extraNode) {
+	if e.At == 0 {
+		return nil
+	}
+	free := map[int]*backfill.Amount{}
+	for _, s := range e.Shares {
+		amount := p.bookings.Profile.Row(s.Host).Free(e.At)
+		free[s.Host] = &amount
+	}
+	for _, x := range extra {
+		if f := free[x.host]; f != nil && x.until > e.At {
+			f.Add(&x.amount)
+		}
+	}
+	for _, x := range extra {
+		if f := free[x.host]; f != nil && f.Covers(&x.amount) {
+			f.Subtract(&x.amount)
+		} else if f != nil {
+			list = append(list, x)
+		}
+	}
+	return list
 }
 
 // wholeSteps adds the youngest other extra nodes of a job, so that it keeps a multiple of its step.
@@ -261,25 +305,25 @@ func wholeSteps(job *cluster.Job, nodes []string, extra []*extraNode) []string {
 // spareExtra moves a start to other hosts at the same time, as far as that spares extra nodes that are to be kept first.
 // O(extra nodes of the start × search).
 func (p *Pass) spareExtra(e *Entry, extra []*extraNode) {
-	var needed []int
+	var needed []*extraNode
 	for i, x := range extra {
-		if !e.uses(x.host) || slices.Contains(needed, x.host) {
+		if !slices.Contains(p.displaced(e, extra), x) {
 			continue
 		}
-		var closed []int
+		var kept []backfill.HostShare
 		for _, other := range extra[:i+1] {
-			if !slices.Contains(needed, other.host) {
-				closed = append(closed, other.host)
+			if !slices.Contains(needed, other) {
+				kept = append(kept, backfill.HostShare{Host: other.host, Amount: other.amount})
 			}
 		}
 		w := e.Class.want(e.Choice)
 		var s backfill.Start
 		choice, ok := 0, false
 		p.bookings.Profile.Hide(w, e.At, e.Shares)
-		p.bookings.Profile.Closed(closed, e.At, e.At.Add(w.Lasts), func() { s, choice, ok = p.bookings.Find(e.Class, e.At, e.At+1) })
+		p.bookings.Profile.Kept(kept, e.At, e.At.Add(w.Lasts), func() { s, choice, ok = p.bookings.Find(e.Class, e.At, e.At+1) })
 		p.bookings.Profile.Show(w, e.At, e.Shares)
 		if !ok || choice%2 != e.Choice%2 {
-			needed = append(needed, x.host)
+			needed = append(needed, x)
 			continue
 		}
 		p.bookings.rebook(e, s, choice)
