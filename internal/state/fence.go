@@ -170,10 +170,10 @@ func (v *View) FencesDue(now cluster.Instant) (list []*cluster.Node) {
 	return list
 }
 
-// awaits reports whether a job waits for its nodes, or will when its present attempt has ended.
+// awaits reports whether a job waits for its nodes, or will when its present attempt has ended, or runs on without them.
 func (v *View) awaits(id cluster.JobID) bool {
 	j, found := v.Job(id)
-	return found && (j.State == cluster.Pending || j.Returns)
+	return found && (j.State != cluster.Completing || j.Returns)
 }
 
 // checkFences checks that jobs and nodes agree on who waits.

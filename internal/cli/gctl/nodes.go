@@ -267,7 +267,7 @@ func (t commands) fenceText(n *greylagv1.Node) string {
 	if f == nil {
 		return ""
 	}
-	text := fmt.Sprintf("since %s no proof that it runs no task of earlier attempts of %s", t.FormatTime(f.Since), ui.Count(int64(f.Jobs), "job"))
+	text := fmt.Sprintf("since %s no proof that it runs no lost task of %s", t.FormatTime(f.Since), ui.Count(int64(f.Jobs), "job"))
 	if f.Tries > 0 {
 		text += fmt.Sprintf("; fence.program failed %s, last at %s: %s; it runs again at %s", ui.Count(int64(f.Tries), "time"), t.FormatTime(f.Tried), f.Failure, t.FormatTime(f.Next))
 	}

@@ -109,7 +109,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	facts = append(facts, [2]string{"secrets", strings.Join(j.Secrets, ", ")}, [2]string{"mounts", strings.Join(ui.MountWords(j), ", ")})
 	facts = append(facts, [2]string{"checkpoints", t.checkpointText(j)}, [2]string{"checkpoint signal", ui.SignalText(j)}, [2]string{"at the limit", atLimitText(j)}, [2]string{"retries", ui.RetryText(j)})
 	if len(j.UnfencedNodes) > 0 {
-		facts = append(facts, [2]string{"waits for", "proof that its last attempt does not run on " + hostlist.Compress(j.UnfencedNodes)})
+		facts = append(facts, unfencedFact(j))
 	}
 	for _, a := range j.AvoidedNodes {
 		facts = append(facts, [2]string{"avoids", fmt.Sprintf("%s until %s, attempt %d failed there", a.Node, t.FormatTime(a.Until), a.Attempt)})
@@ -121,6 +121,15 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 		facts = append(facts, [2]string{"admin comment", j.AdminComment})
 	}
 	return facts
+}
+
+// unfencedFact says on which lost nodes tasks of a job may still run. Only its next attempt waits for proof.
+func unfencedFact(j *greylagv1.Job) [2]string {
+	nodes := hostlist.Compress(j.UnfencedNodes)
+	if s := j.State; s == greylagv1.JobState_JOB_STATE_RUNNING || s == greylagv1.JobState_JOB_STATE_CONFIGURING {
+		return [2]string{"lost", nodes + ", where its task may still run until that is proven to be off; the job does not wait for that"}
+	}
+	return [2]string{"waits for", "proof that its last attempt does not run on " + nodes}
 }
 
 // warningText describes what the user of a running job should know; "" for nothing.

@@ -142,7 +142,7 @@ func survey(v *state.View) *jobSurvey {
 		} else {
 			s.pending(j)
 		}
-		if len(j.Unfenced) > 0 {
+		if len(j.Unfenced) > 0 && (j.State == cluster.Pending || j.Returns) {
 			s.of(cmp.Or(j.Partition, j.Spec.Partition)).unfenced++
 		}
 	}
