@@ -86,8 +86,8 @@ func (p *Pass) GrowthObstacle(job *cluster.Job) string {
 		return fmt.Sprintf("its nodes have changed %s, and each extra node must be able to leave within %d; gctl requeue %s begins another attempt",
 			words.Count(int64(job.Members.Resizes), "time"), cluster.MaxResizes, job.Ref())
 	case growsFrom(p.Snap.Policy, job) > p.Snap.Now:
-		return fmt.Sprintf("its nodes changed %s ago, and it grows %s after a change (elastic.interval)",
-			cluster.FormatElapsed(p.Snap.Now.Sub(job.Members.Resized)), cluster.FormatElapsed(rules.Interval))
+		return fmt.Sprintf("its nodes changed at %s, and it grows at the earliest at %s, %s later (elastic.interval)",
+			words.Instant(job.Members.Resized), words.Instant(growsFrom(p.Snap.Policy, job)), cluster.FormatElapsed(rules.Interval))
 	case job.Limit() > 0 && job.Limit().Sub(p.Snap.Now) < rules.MinTime:
 		return fmt.Sprintf("less than %s of its time limit is left (elastic.min_time)", cluster.FormatElapsed(rules.MinTime))
 	}
