@@ -247,7 +247,7 @@ func describePlan(c *command.CommitPlan, r command.Result, s State) Description 
 	}
 	for i := range c.Plan.Reclaims {
 		b := &c.Plan.Reclaims[i]
-		by := "a reservation"
+		by := "a reservation or a drain"
 		if b.For != 0 {
 			by = ref(b.For)
 		}

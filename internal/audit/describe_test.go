@@ -103,7 +103,7 @@ var descriptions = []struct {
 	{&command.CommitPlan{Plan: cluster.Plan{
 		Reclaims: []cluster.Reclaim{{Job: 10, Nodes: []string{"n2", "n1"}, For: 11}}, Grants: []cluster.NodeGrant{{Job: 11, Nodes: []cluster.NodeAllocation{{Node: "n4"}}}},
 	}}, &command.Committed{}, "plan: reclaim n[1-2] from 7_3 for 11; grant n4 to 11"},
-	{&command.CommitPlan{Plan: cluster.Plan{Reclaims: []cluster.Reclaim{{Job: 10, Nodes: []string{"n2"}}}}}, &command.Committed{}, "plan: reclaim n2 from 7_3 for a reservation"},
+	{&command.CommitPlan{Plan: cluster.Plan{Reclaims: []cluster.Reclaim{{Job: 10, Nodes: []string{"n2"}}}}}, &command.Committed{}, "plan: reclaim n2 from 7_3 for a reservation or a drain"},
 	{&command.CommitPlan{}, &command.Committed{}, ""},
 	{&command.CommitPlan{}, refusal, ""},
 	{&command.Tick{}, &command.Done{}, ""},

@@ -28,23 +28,28 @@ func (s *State) reclaim(t *cluster.Reclaim) string {
 		}
 	}
 	j := *old
-	s.releaseNodes(&j, ranks, s.now.Add(s.policy.Elastic.Grace), "reclaimed for "+s.neededBy(&j, t))
+	s.releaseNodes(&j, ranks, s.now.Add(s.policy.Elastic.Grace), "reclaimed "+s.causeOf(&j, t))
 	s.endIfOver(&j)
 	s.put(old, &j)
 	return ""
 }
 
-// neededBy names the job, or the reservation, for which nodes leave a job, for the user of the latter.
-func (s *State) neededBy(j *cluster.Job, t *cluster.Reclaim) string {
+// causeOf says why nodes leave a job, for its user: for a job, for a reservation, or since one of them is drained.
+func (s *State) causeOf(j *cluster.Job, t *cluster.Reclaim) string {
 	if t.For != 0 {
-		return s.refFor(j, t.For)
+		return "for " + s.refFor(j, t.For)
 	}
 	for _, x := range s.partitions.Reservations() {
 		if x.End > s.now && slices.ContainsFunc(t.Nodes, x.Has) {
-			return fmt.Sprintf("reservation %q", x.Name)
+			return fmt.Sprintf("for reservation %q", x.Name)
 		}
 	}
-	return "a reservation"
+	for _, node := range t.Nodes {
+		if n, _ := s.nodes.Get(node); n != nil && n.DrainedByOperator() {
+			return fmt.Sprintf("since %s is drained: %s", node, n.DrainWhy)
+		}
+	}
+	return "for a reservation"
 }
 
 // refFor names a job for the user of another one, as far as that user may know.
@@ -217,9 +222,7 @@ func (s *State) advanceMembers(j *cluster.Job, rank int) int {
 				why = "lost: " + t.Cause.String()
 			}
 			s.releaseNodes(j, []int{rank}, s.now, why)
-			if joins { // it is not granted again, and charged again, for the same end
-				j.Avoided = cluster.AvoidNodes(j.Avoided, []string{t.Node}, j.Attempt, s.now)
-			}
+			j.Avoided = cluster.AvoidNodes(j.Avoided, []string{t.Node}, j.Attempt, s.now) // as after the failure of an attempt there
 			s.blameGPU(t)
 		}
 	}

@@ -362,7 +362,7 @@ type Reclaim struct {
 	Attempt Attempt
 	Epoch   uint32 // of the members
 	Nodes   []string
-	For     JobID // the first job that needs them; 0: a reservation does
+	For     JobID // the first job that needs them; 0: a reservation does, or an operator drains one of them
 }
 
 // SignalsFrom returns the log index up to which signals to the job are not for the node of a rank: they were sent

@@ -167,6 +167,9 @@ func SameBoot(a, b string) bool {
 	return kernelA == kernelB
 }
 
+// DrainedByOperator reports whether an operator has drained the node, or it is drained to reboot.
+func (n *Node) DrainedByOperator() bool { return n.Drain && n.DrainCause == "" }
+
 // Usable reports whether new tasks may be placed on the node.
 func (n *Node) Usable() bool {
 	return n.Liveness == Alive && !n.Drain && n.Fault == "" && n.Orphans == 0

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -159,8 +160,8 @@ func (p *Pass) extraNodes() (list []*extraNode) {
 }
 
 // Reclaim returns the extra nodes to reclaim now: those that jobs need which are planned to start as soon as the nodes
-// can be free, the lowest tier and the youngest grant first where there is a choice, and those that a reservation needs
-// by then.
+// can be free, the lowest tier and the youngest grant first where there is a choice, those that a reservation needs by then,
+// and those that an operator drains.
 func (p *Pass) Reclaim() (list []cluster.Reclaim) {
 	if len(p.running.elastic) == 0 {
 		return nil
@@ -182,7 +183,7 @@ func (p *Pass) Reclaim() (list []cluster.Reclaim) {
 	needed := p.neededByStarts(starts, extra)
 	reserved := reservedNodes(p.Snap)
 	for _, j := range p.running.elastic {
-		nodes := p.neededByReservation(j, reserved, due)
+		nodes := p.drainedExtra(j, p.neededByReservation(j, reserved, due))
 		var by cluster.JobID
 		for _, n := range needed {
 			if n.job == j.job {
@@ -238,6 +239,18 @@ func (p *Pass) neededByReservation(j *RunningJob, reserved []reservedNode, due c
 		node := m.alloc.Nodes[0].Node
 		if at := reservedFrom(reserved, j.job.Spec, node); at <= due && at < p.res.End(p.Snap.Now, j.job) && !j.job.Leaving(m.rank) {
 			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// drainedExtra adds the extra nodes of a job that are drained by an operator, or to reboot. O(extra nodes × log nodes).
+func (p *Pass) drainedExtra(j *RunningJob, nodes []string) []string {
+	for _, m := range j.members {
+		name := m.alloc.Nodes[0].Node
+		at, known := slices.BinarySearchFunc(p.Snap.Nodes, name, func(n *cluster.Node, name string) int { return strings.Compare(n.Name, name) })
+		if known && p.Snap.Nodes[at].DrainedByOperator() && !j.job.Leaving(m.rank) && j.job.Preempting == nil && !slices.Contains(nodes, name) {
+			nodes = append(nodes, name)
 		}
 	}
 	return nodes
