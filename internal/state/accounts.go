@@ -67,6 +67,11 @@ func (s *State) beginCharge(j *cluster.Job) {
 		}
 		return ""
 	})
+	s.chargeUsage(j)
+}
+
+// chargeUsage counts the usage of a job from now on, at the weights in force.
+func (s *State) chargeUsage(j *cluster.Job) {
 	qos, _ := s.policy.QOSNamed(j.Spec.QOS)
 	s.accounts.Begin(s.now, j.ID, &cluster.Charge{
 		AssociationKey: s.accounts.Tree().Resolve(j.Spec.Association()), QOS: j.Spec.QOS,
@@ -74,8 +79,8 @@ func (s *State) beginCharge(j *cluster.Job) {
 	})
 }
 
-// billingRate returns the rate at which a job's allocation counts as usage. A job that shares its GPU counts its part
-// of the GPU, whether others have the rest or not.
+// billingRate returns the rate at which a job's allocation counts as usage. The jobs on a shared GPU count equal parts
+// of it.
 func (s *State) billingRate(j *cluster.Job, extra int32) int64 {
 	rate := s.policy.Scheduling.FairShare.Bill(j.TRES, s.instances(j), extra)
 	if !j.Spec.Request.Share.On() {
@@ -86,7 +91,7 @@ func (s *State) billingRate(j *cluster.Job, extra int32) int64 {
 		return typed || a.Resource == cluster.ResourceGPU
 	})
 	rest := s.policy.Scheduling.FairShare.Bill(others, nil, extra)
-	return rest + (rate-rest)/int64(j.Spec.Request.Share.Jobs)
+	return rest + (rate-rest)/int64(s.sharers(j))
 }
 
 // Accounts returns the accounts with their users and usage, at the instant of the view. O(1).

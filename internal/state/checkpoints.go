@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -29,7 +30,7 @@ func (s *State) commitCheckpoint(c *command.CommitCheckpoint) command.Result {
 	switch {
 	case at >= 0 && old.Checkpoints[at].Digest == x.Digest && old.Checkpoints[at].State != cluster.CheckpointDamaged:
 		return s.remember(c.Request, &command.CheckpointCommitted{Number: old.Checkpoints[at].Number, Known: true})
-	case at >= 0 && sameContent(old.Checkpoints[at], &x):
+	case at >= 0 && s.sameContent(old.Checkpoints[at], &x):
 		// Its hashes are added, or it is good again: it stays as new as it was.
 		x.Number, x.Committed = old.Checkpoints[at].Number, old.Checkpoints[at].Committed
 		j.Checkpoints = slices.Clone(old.Checkpoints)
@@ -56,9 +57,14 @@ func (s *State) commitCheckpoint(c *command.CommitCheckpoint) command.Result {
 	return s.remember(c.Request, &command.CheckpointCommitted{Number: x.Number})
 }
 
+// hashingTime is how long after the commit of a checkpoint its hashes can be added. Later, the same step and sizes are
+// those of files that were written again: a refund counts from their commit.
+const hashingTime = 10 * time.Minute
+
 // sameContent reports whether two commits of a directory are of the same files.
-func sameContent(a, b *cluster.Checkpoint) bool {
-	return a.Digest == b.Digest || a.Step == b.Step && a.Files == b.Files && a.Bytes == b.Bytes && a.State == cluster.CheckpointWritten
+func (s *State) sameContent(a, b *cluster.Checkpoint) bool {
+	return a.Digest == b.Digest || a.Step == b.Step && a.Files == b.Files && a.Bytes == b.Bytes && a.State == cluster.CheckpointWritten &&
+		s.now.Sub(a.Committed) <= hashingTime
 }
 
 // isProgress reports whether a new checkpoint of a job resets its counts of failures: it is of a later step than

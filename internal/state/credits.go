@@ -118,12 +118,60 @@ func (x *nodeTables) granted(j *cluster.Job) (all []accounting.GPUs) {
 		}
 		for i := range n.GPUs {
 			if slices.Contains(a.GPUs, int32(i)) || j.Spec.Request.Exclusive && n.GPUs[i].Fault == "" {
-				all = withGPU(all, cluster.PricedShare(n.GPUs[i].PricedType(), j.Spec.Request.Share))
+				all = withGPU(all, cluster.PricedShare(n.GPUs[i].PricedType(), x.sharers(j)))
 			}
 		}
 	}
 	slices.SortFunc(all, func(a, b accounting.GPUs) int { return cmp.Compare(a.Type, b.Type) })
 	return all
+}
+
+// sharers returns the number of jobs on the GPU that a job with an allocation shares, itself included; 1 if it shares none.
+func (x *nodeTables) sharers(j *cluster.Job) int32 {
+	if !j.Spec.Request.Share.On() || len(j.Alloc.Nodes) != 1 || len(j.Alloc.Nodes[0].GPUs) != 1 {
+		return 1
+	}
+	a := &j.Alloc.Nodes[0]
+	n := int32(0)
+	if u, used := x.uses.Get(a.Node); used {
+		if g := u.SharedGPU(a.GPUs[0]); g != nil {
+			n = g.Jobs
+		}
+	}
+	if _, counted := x.onNode.Get(nodeJob{a.Node, j.ID}); !counted {
+		n++
+	}
+	return n
+}
+
+// followSharers charges the running jobs on the GPU that a job shares for their present parts of it, after that job has
+// started there or ended. The bill of a job has a bounded number of parts: its last one is for the whole GPU.
+// O(jobs of the node).
+func (s *State) followSharers(j *cluster.Job) {
+	if !j.Spec.Request.Share.On() {
+		return
+	}
+	at := &j.Alloc.Nodes[0]
+	for k := range s.onNode.From(nodeJob{at.Node, 0}) {
+		if k.node != at.Node {
+			break
+		}
+		other, _ := s.holding.Get(k.id)
+		if k.id == j.ID || other == nil || !other.Spec.Request.Share.On() || !slices.Equal(other.Alloc.Nodes[0].GPUs, at.GPUs) ||
+			other.State != cluster.Running && other.State != cluster.Configuring {
+			continue
+		}
+		s.accounts.End(s.now, other.ID)
+		s.chargeUsage(other)
+		left := s.credits.SegmentsLeft(other)
+		on := s.granted(other)
+		if left == 1 {
+			on[0].Type = cluster.TypeOfPriced(on[0].Type)
+		}
+		if left > 0 {
+			s.credits.ResizeBilling(s.env(), other, on, s.unconfirmed(other, other, false))
+		}
+	}
 }
 
 // unconfirmed returns how many GPUs of an elastic job whose nodes change cannot confirm that they worked until now: those

@@ -208,6 +208,7 @@ func (s *State) putResized(old, j *cluster.Job, lost bool) {
 	held := old != nil && old.State.HasAllocation()
 	if held && !j.State.HasAllocation() {
 		s.allocate(old, -1)
+		s.followSharers(old)
 		s.rebootIdle(old)
 	}
 	if held && j.State.HasAllocation() && old.Alloc != j.Alloc {
@@ -219,6 +220,7 @@ func (s *State) putResized(old, j *cluster.Job, lost bool) {
 	s.jobTables.put(old, j, s.limits.tail)
 	if old != nil && !held && j.State.HasAllocation() {
 		s.allocate(j, 1)
+		s.followSharers(j)
 	}
 	if j.State.Final() {
 		s.blobs.Use(s.now, j.Spec, -1, nil)

@@ -223,21 +223,21 @@ func (x *BillSegment) possible(end cluster.Instant) string {
 	return ""
 }
 
-// quoted returns the price of a GPU of a type under a quote: at most that of the requested type. A MIG
-// instance that was not quoted costs its share of a parent that was.
+// quoted returns the price of a GPU of a type under a quote: that of its type, or of its part of a quoted type, such as
+// a MIG instance or a shared GPU. A type that was not quoted costs as much as the requested one.
 func quoted(rates []Rate, gpuType string) Credits {
 	_, parent, share := cluster.CutPricedType(gpuType)
-	exact, part := Credits(math.MaxInt64), Credits(math.MaxInt64)
+	price, part := rates[0].Price, Credits(math.MaxInt64)
 	for _, r := range rates {
 		if r.GPUType == gpuType {
-			exact = min(exact, r.Price)
+			return r.Price
 		}
 		if parent != "" && r.GPUType == parent {
 			part = min(part, ofInstance(r.Price, share))
 		}
 	}
-	if exact != math.MaxInt64 {
-		part = exact
+	if part != math.MaxInt64 {
+		price = part
 	}
-	return min(rates[0].Price, part)
+	return price
 }

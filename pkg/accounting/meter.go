@@ -90,9 +90,9 @@ func (n *Lien) Due() Credits {
 }
 
 // StartBilling starts an attempt on GPUs, or moves it to others: the previous segment ends. GPUs of
-// each type cost the lower of that type's price and the requested type's in the lien's quote. A
-// type that was not quoted costs as much as the requested one, and so does a type without a price
-// under a floating lien.
+// each type cost that type's price in the lien's quote, or their share of its price. A type that was
+// not quoted costs as much as the requested one, and so does a type without a price under a floating
+// lien.
 func (l *Ledger) StartBilling(s Stamp, id LienID, on ...GPUs) (Receipt, error) {
 	type payload struct {
 		LienID

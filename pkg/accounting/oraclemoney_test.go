@@ -207,13 +207,12 @@ func (o *oracle) costs(n *oracleLien, gpuType string, at cluster.Instant) (price
 	if n.Floating {
 		return cmp.Or(o.priceOf(gpuType, at), o.priceOf(n.Rates[0].GPUType, at)).Price
 	}
-	price = n.Rates[0].Price
 	for _, r := range n.Rates {
 		if r.GPUType == gpuType {
-			price = min(price, r.Price)
+			return r.Price
 		}
 	}
-	return price
+	return n.Rates[0].Price
 }
 
 // lacks returns the cost of the counters less what was charged for them.

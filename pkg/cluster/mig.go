@@ -204,13 +204,13 @@ func (g *GPU) PricedType() string {
 	return fmt.Sprintf("%s@%s:%d", g.Type, g.ParentType, g.Share)
 }
 
-// PricedShare returns the name under which the part of a GPU that a job shares is charged, such as
-// h100@h100:14 for a quarter; the name of the whole GPU for another job.
-func PricedShare(priced string, s GPUShare) string {
-	if !s.On() {
+// PricedShare returns the name under which one of a number of jobs on a shared GPU is charged, such as h100@h100:14 for
+// one of 4: its part is rounded up to 1/[MIGShares]. For a single job it is the name of the whole GPU.
+func PricedShare(priced string, jobs int32) string {
+	if jobs <= 1 {
 		return priced
 	}
-	return fmt.Sprintf("%s@%s:%d", priced, priced, MIGShares/s.Jobs)
+	return fmt.Sprintf("%s@%s:%d", priced, priced, (MIGShares+jobs-1)/jobs)
 }
 
 // CutPricedType returns the type of a GPU, and of a MIG instance the type of its parent and its share in it,

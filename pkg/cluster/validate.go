@@ -196,6 +196,11 @@ func (r *Request) check(fault func(string, ...any)) {
 		fault("too many GPU types, features, nodes or regions are named")
 	}
 	r.checkFeatures(fault)
+	for _, t := range r.GPUTypes {
+		if strings.ContainsRune(t, '@') {
+			fault("GPU type %q contains @", t)
+		}
+	}
 	for _, list := range [][]string{r.GPUTypes, r.Features, r.NodeList, r.Exclude, r.Regions} {
 		for _, word := range list {
 			checkName(fault, "word", word, maxName)

@@ -52,6 +52,15 @@ func (x *Credits) ResizeBilling(e *Env, j *cluster.Job, on []accounting.GPUs, un
 	}
 }
 
+// SegmentsLeft returns how often the GPUs of an attempt, or its part of one, may still change; 0 if it is not charged.
+func (x *Credits) SegmentsLeft(j *cluster.Job) int {
+	n, held := x.OpenLien(j.ID, j.Attempt)
+	if !held || len(n.Segments) == 0 {
+		return 0
+	}
+	return cluster.MaxResizes + 1 - len(n.Segments)
+}
+
 // Bill charges an attempt whose nodes are all clean for its interval in the log, at the quoted
 // price, releases the rest of its lien, and returns the charge. The time between its end and the
 // log entry of that end is not charged. Time that lost nodes cannot confirm is not charged either,

@@ -43,10 +43,6 @@ func (x *Credits) orderOf(e *Env, spec *cluster.JobSpec, partitions []string) (a
 	} else {
 		types = x.withParents(e, types, partitions)
 	}
-	types = slices.Clone(types)
-	for i := range types {
-		types[i] = cluster.PricedShare(types[i], spec.Request.Share)
-	}
 	return accounting.QuoteRequest{Accepts: types, GPUs: int64(e.mostGPUs(spec, partitions)), Millis: limit.Milliseconds()}, nil
 }
 
