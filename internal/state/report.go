@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -315,6 +316,9 @@ func gpuFault(gpus []cluster.GPU) string {
 	for i, g := range gpus {
 		if g.Index != int32(i) || g.Memory < 0 || g.Memory > maxNodeMemory {
 			return "the GPUs of a node are not listed by index, or have an impossible memory size"
+		}
+		if strings.ContainsRune(g.Type+g.ParentType, '@') { // the name of a part of a GPU
+			return "a GPU has a type with @"
 		}
 	}
 	return ""

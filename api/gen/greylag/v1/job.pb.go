@@ -717,6 +717,7 @@ const (
 	TaskCause_TASK_CAUSE_LOST        TaskCause = 8  // the exit status is lost
 	TaskCause_TASK_CAUSE_CHECKPOINT  TaskCause = 9  // the checkpoint to resume from is damaged
 	TaskCause_TASK_CAUSE_OUTPUT      TaskCause = 10 // its output was too large
+	TaskCause_TASK_CAUSE_CREDENTIALS TaskCause = 11 // S3 refused the credentials of the job
 )
 
 // Enum value maps for TaskCause.
@@ -733,6 +734,7 @@ var (
 		8:  "TASK_CAUSE_LOST",
 		9:  "TASK_CAUSE_CHECKPOINT",
 		10: "TASK_CAUSE_OUTPUT",
+		11: "TASK_CAUSE_CREDENTIALS",
 	}
 	TaskCause_value = map[string]int32{
 		"TASK_CAUSE_UNSPECIFIED": 0,
@@ -746,6 +748,7 @@ var (
 		"TASK_CAUSE_LOST":        8,
 		"TASK_CAUSE_CHECKPOINT":  9,
 		"TASK_CAUSE_OUTPUT":      10,
+		"TASK_CAUSE_CREDENTIALS": 11,
 	}
 )
 
@@ -8493,7 +8496,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x11TASK_PHASE_WANTED\x10\x01\x12\x16\n" +
 	"\x12TASK_PHASE_STARTED\x10\x02\x12\x14\n" +
 	"\x10TASK_PHASE_ENDED\x10\x03\x12\x14\n" +
-	"\x10TASK_PHASE_CLEAN\x10\x04*\x8a\x02\n" +
+	"\x10TASK_PHASE_CLEAN\x10\x04*\xa6\x02\n" +
 	"\tTaskCause\x12\x1a\n" +
 	"\x16TASK_CAUSE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11TASK_CAUSE_EXITED\x10\x01\x12\x16\n" +
@@ -8506,7 +8509,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x0fTASK_CAUSE_LOST\x10\b\x12\x19\n" +
 	"\x15TASK_CAUSE_CHECKPOINT\x10\t\x12\x15\n" +
 	"\x11TASK_CAUSE_OUTPUT\x10\n" +
-	"*\x8e\x01\n" +
+	"\x12\x1a\n" +
+	"\x16TASK_CAUSE_CREDENTIALS\x10\v*\x8e\x01\n" +
 	"\x0fCheckpointState\x12 \n" +
 	"\x1cCHECKPOINT_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CHECKPOINT_STATE_WRITTEN\x10\x01\x12\x1d\n" +
