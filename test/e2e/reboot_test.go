@@ -45,7 +45,7 @@ func TestRebootsOfNodes(t *testing.T) {
 	if job := s.await(ctx, id, "RUNNING"); job.Nodes[0].Node != busy.Name {
 		busy, idle = idle, busy
 	}
-	if out := s.ok(tester, "gctl", "reboot", busy.Name, idle.Name, "--reason", "kernel"); !strings.Contains(out, "will reboot ") {
+	if out := s.ok(tester, "gctl", "reboot", busy.Name, idle.Name, "--reason", "kernel"); !strings.Contains(out, "reboot requested: ") {
 		t.Errorf("gctl reboot: %q", out)
 	}
 	s.must(idle.WaitEnd(hang))
@@ -53,7 +53,7 @@ func TestRebootsOfNodes(t *testing.T) {
 	s.must(s.AwaitNode(ctx, idle.Name, "IDLE"))
 	s.until("validation", func() (bool, error) { return validations(idle.Name) == 2, nil })
 	s.must(s.AwaitNode(ctx, busy.Name, "DRAINING"))
-	if text := s.ok(tester, "gctl", "nodes"); !strings.Contains(text, "draining+reboot") {
+	if text := s.ok(tester, "gctl", "nodes"); !strings.Contains(text, "draining+reboot_") {
 		t.Errorf("gctl nodes: %q", text)
 	}
 	s.stillRuns(ctx, id)
