@@ -30,8 +30,10 @@ func requestFor(c *plan.Pass, shot *cluster.Snapshot, job *cluster.Job, list []C
 	if len(m.class.Options) == 0 {
 		return q, 0, false
 	}
-	for _, m.at = range instants(c, last) {
-		if m.at > last && m.enough(nil) { // extra nodes alone are enough
+	for _, at := range instants(c, last) {
+		// What the last try removed is free from its instant on.
+		m.remove(nil)
+		if m.at = at; m.at > last && m.enough(nil) { // extra nodes alone are enough
 			return q, 0, false
 		}
 		gone, until := m.chooseNow(list)
