@@ -31,6 +31,54 @@ func FuzzSharedGPUs(f *testing.F) {
 	})
 }
 
+// TestManySharingClasses has more searches for places than a pass makes: each of 60 classes fails on 40 GPUs, which are
+// planned for others an hour from now. The last job is short enough to share one, and starts before the passes end.
+func TestManySharingClasses(t *testing.T) {
+	for _, depth := range []int32{cluster.Unlimited, 1000} { // with a depth each pass plans all jobs again
+		x := &sharingSite{site: site{t: t, s: state.New(), now: 1, plan: schedule.NewPlanner()}}
+		policy := openPolicy()
+		policy.Partitions[0].GPUShare, policy.Scheduling.Depth = cluster.MaxGPUShare, depth
+		x.apply(&command.Init{ClusterID: "test", Policy: policy})
+		submit := func(user string, cpus int32, memory cluster.Bytes, share int32, limit time.Duration) {
+			who := command.Actor{Identity: cluster.Identity{User: user, UID: 1000, GID: 100}}
+			x.apply(&command.SubmitJobs{Actor: who, Jobs: []command.Submission{{Spec: cluster.JobSpec{
+				Name: "j", WorkDir: "/", TimeLimit: limit,
+				Request: cluster.Request{Nodes: 1, GPUsPerNode: 1, CPUsPerTask: cpus, MemPerNode: memory, Share: cluster.GPUShare{Jobs: share}},
+			}}}})
+		}
+		for i := range 40 {
+			x.do([]string{"node", fmt.Sprintf("n%d", i), "gpus=1", "cpus=64"})
+			submit("ada", 40, cluster.GiB, 2, time.Hour)
+		}
+		x.quiet(100)
+		for range 40 {
+			submit("bob", 1, cluster.GiB, 0, time.Hour)
+		}
+		x.quiet(100)
+		for i := range 60 {
+			submit("ada", 1, cluster.Bytes(i+1)*cluster.MiB, 2, 10*time.Hour)
+		}
+		submit("ada", 1, cluster.GiB, 2, 10*time.Minute)
+		x.quiet(30)
+		if j, _ := x.s.View().Job(141); j.Alloc == nil {
+			t.Errorf("depth %d: the last job did not start: %s %s", depth, j.Reason, j.Detail)
+		}
+	}
+}
+
+// quiet makes passes until one says that nothing is left to do.
+func (x *sharingSite) quiet(most int) {
+	for range most {
+		d := x.plan.Pass(x.s.View().Snapshot())
+		x.apply(&command.CommitPlan{Plan: d.Plan})
+		if x.now++; len(d.Plan.Starts) == 0 && !d.More {
+			return
+		}
+		x.apply(&command.Tick{})
+	}
+	x.t.Errorf("%d passes without an end", most)
+}
+
 type sharingSite struct {
 	site
 	r      *rand.Rand

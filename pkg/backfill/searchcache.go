@@ -43,6 +43,18 @@ type FreedSoFar struct{ era, intervals int }
 // Freed returns what was freed so far. O(1).
 func (p *Profile) Freed() FreedSoFar { return FreedSoFar{p.era, len(p.freed)} }
 
+// FreedSince calls a function with each host on which something became free since an earlier moment, and with -1 for
+// licences. It returns false if that is no longer known: then something may have become free anywhere.
+func (p *Profile) FreedSince(m FreedSoFar, freed func(host int)) bool {
+	if m.era != p.era {
+		return false
+	}
+	for i := m.intervals; i < len(p.freed); i++ {
+		freed(max(p.freed[i].host, -1))
+	}
+	return true
+}
+
 func (p *Profile) recordFreed(g freedInterval) {
 	if len(p.freed) == maxFreed {
 		p.freed, p.era = p.freed[:0], p.era+1

@@ -23,16 +23,17 @@ type Class struct {
 
 	key             classKey
 	specs           []*cluster.JobSpec
-	jobs            []*Entry        // eligible ones, by rank
-	latest          cluster.Instant // no planned start of its jobs is later
-	queued          *Entry          // its last job among the moves; nil for none
-	before          cluster.Instant // all its jobs ahead of that one are planned to start by then
-	noticed         bool            // among the classes whose jobs may start earlier
-	startable       bool            // a host can take a share of its jobs at once since all were checked for that
-	selfOverlapping bool            // a planned start of its jobs can block an earlier one
-	multiPool       bool            // a node may serve its jobs from several pools of GPUs
-	bounded         bool            // the search of an option that was dropped was bounded
-	needs           string          // what its jobs need, in words; "" before the first use
+	jobs            []*Entry                   // eligible ones, by rank
+	latest          cluster.Instant            // no planned start of its jobs is later
+	queued          *Entry                     // its last job among the moves; nil for none
+	before          cluster.Instant            // all its jobs ahead of that one are planned to start by then
+	noticed         bool                       // among the classes whose jobs may start earlier
+	startable       bool                       // a host can take a share of its jobs at once since all were checked for that
+	selfOverlapping bool                       // a planned start of its jobs can block an earlier one
+	multiPool       bool                       // a node may serve its jobs from several pools of GPUs
+	bounded         bool                       // the search of an option that was dropped was bounded
+	needs           string                     // what its jobs need, in words; "" before the first use
+	tried           map[cluster.Sharers]uint64 // the number of openings when there was no place for its jobs of these sharers
 }
 
 // Option is one way to serve a class: in one of its partitions, on nodes with one of the sets of features

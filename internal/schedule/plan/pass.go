@@ -29,6 +29,7 @@ type Pass struct {
 
 	used        map[int]topology.GPUSet // allocated GPUs by host, with those of this pass's starts and grants
 	number      uint64
+	joins       int                       // searches for places on shared GPUs
 	full        bool                      // all jobs are checked and planned again
 	fullPlan    fullPlan                  // while they are
 	slips       bool                      // that is since a job or a pass is late: promises may slip

@@ -18,7 +18,7 @@ type Running struct {
 	unallocated []backfill.Amount // of each host
 	taken       []topology.GPUSet // allocated GPUs, by host
 	elastic     map[cluster.JobID]*RunningJob
-	shared      []*sharedGPU               // by node and index
+	shared      sharedGPUs
 	promisedAt  map[string]cluster.Instant // when a full plan begins: from when on nodes are promised to pending jobs
 }
 
@@ -37,7 +37,7 @@ type RunningJob struct {
 
 func newRunning(r *Resources, profile *backfill.Profile) Running {
 	t := Running{
-		res: r, profile: profile, byID: map[cluster.JobID]*RunningJob{}, elastic: map[cluster.JobID]*RunningJob{},
+		res: r, profile: profile, byID: map[cluster.JobID]*RunningJob{}, elastic: map[cluster.JobID]*RunningJob{}, shared: newSharedGPUs(),
 		byEnd: heap.NewIndexed(
 			func(a, b **RunningJob) bool { return (*a).Until < (*b).Until }, func(j **RunningJob, place int) { (*j).place = place }),
 		unallocated: make([]backfill.Amount, len(r.Hosts)), taken: make([]topology.GPUSet, len(r.Hosts)),

@@ -35,6 +35,9 @@ type Schedule struct {
 	moveCount  uint64          // of all moves
 	sequence   sequence
 
+	nextJoin  order.Rank // of the job with which the next pass goes on to look for places on shared GPUs
+	joinsLeft bool       // nextJoin is one: the last pass ended its searches there
+
 	preemptor     cluster.JobID // for which others were preempted last; 0 for none
 	preempting    bool          // the last pass did that
 	reservesFreed bool          // what its victims leave is not for other jobs

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/greylag/greylag/internal/schedule/eligible"
+	"github.com/greylag/greylag/internal/schedule/order"
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
@@ -26,6 +27,74 @@ type sharedGPU struct {
 	lanes   []backfill.Amount // the GPU, on each host
 	jobs    map[cluster.JobID]cluster.Instant
 	until   cluster.Instant // until when it is booked: the last expected end of its jobs
+	opened  uint64          // the number of openings when more became possible on it
+}
+
+// gpuID names a GPU.
+type gpuID struct {
+	node string
+	gpu  int32
+}
+
+// sharedGPUs are the GPUs that jobs share. An opening is that more may be possible on some of them than before: the
+// jobs of a class need no new search for a place where nothing was opened since their last one.
+type sharedGPUs struct {
+	byID     map[gpuID]*sharedGPU
+	by       map[cluster.Sharers][]*sharedGPU // by node and index
+	openings uint64
+	licences uint64              // the number of openings when licences became free
+	seen     backfill.FreedSoFar // what of the profile is in the openings
+}
+
+func newSharedGPUs() sharedGPUs {
+	return sharedGPUs{byID: map[gpuID]*sharedGPU{}, by: map[cluster.Sharers][]*sharedGPU{}}
+}
+
+// add adds a GPU. O(GPUs of its sharers).
+func (s *sharedGPUs) add(g *sharedGPU) {
+	s.byID[gpuID{g.node, g.gpu}] = g
+	i, _ := slices.BinarySearchFunc(s.by[g.by], g, (*sharedGPU).compare)
+	s.by[g.by] = slices.Insert(s.by[g.by], i, g)
+}
+
+// remove is the inverse of add.
+func (s *sharedGPUs) remove(g *sharedGPU) {
+	delete(s.byID, gpuID{g.node, g.gpu})
+	s.by[g.by] = slices.DeleteFunc(s.by[g.by], func(o *sharedGPU) bool { return o == g })
+	if len(s.by[g.by]) == 0 {
+		delete(s.by, g.by)
+	}
+}
+
+// openOn records that something became free on hosts, and -1 for licences; nil for all. O(shared GPUs).
+func (t *Running) openOn(hosts map[int]bool) {
+	s := &t.shared
+	if len(s.byID) == 0 || hosts != nil && len(hosts) == 0 {
+		return
+	}
+	s.openings++
+	if hosts == nil || hosts[-1] {
+		s.licences = s.openings
+	}
+	for _, g := range s.byID {
+		if hosts == nil || slices.ContainsFunc(g.hosts, func(h int) bool { return hosts[h] }) {
+			g.opened = s.openings
+		}
+	}
+}
+
+// open records what became free in the profile since the last call.
+func (t *Running) open() {
+	s := &t.shared
+	if s.seen == t.profile.Freed() {
+		return
+	}
+	hosts := map[int]bool{}
+	if !t.profile.FreedSince(s.seen, func(h int) { hosts[h] = true }) {
+		hosts = nil
+	}
+	s.seen = t.profile.Freed()
+	t.openOn(hosts)
 }
 
 func (g *sharedGPU) compare(o *sharedGPU) int {
@@ -37,21 +106,12 @@ func (t *Running) sharedBy(job *cluster.Job) *sharedGPU {
 	if !sharesGPU(job) {
 		return nil
 	}
-	return t.sharedGPU(job.Alloc.Nodes[0].Node, job.Alloc.Nodes[0].GPUs[0])
+	return t.shared.byID[gpuID{job.Alloc.Nodes[0].Node, job.Alloc.Nodes[0].GPUs[0]}]
 }
 
 // sharesGPU reports whether a running job shares its GPU.
 func sharesGPU(job *cluster.Job) bool {
 	return job.Spec.Request.Share.On() && job.Alloc != nil && len(job.Alloc.Nodes) == 1 && len(job.Alloc.Nodes[0].GPUs) == 1
-}
-
-func (t *Running) sharedGPU(node string, gpu int32) *sharedGPU {
-	for _, g := range t.shared {
-		if g.node == node && g.gpu == gpu {
-			return g
-		}
-	}
-	return nil
 }
 
 // newShared returns a GPU that no job shares yet; nil if its node is unknown.
@@ -75,13 +135,12 @@ func (t *Running) newShared(job *cluster.Job, node string, gpu int32) *sharedGPU
 
 // share adds a job to those that have a GPU until an instant, or changes the instant. It returns the GPU.
 func (t *Running) share(job *cluster.Job, node string, gpu int32, until cluster.Instant) *sharedGPU {
-	g := t.sharedGPU(node, gpu)
+	g := t.shared.byID[gpuID{node, gpu}]
 	if g == nil {
 		if g = t.newShared(job, node, gpu); g == nil {
 			return nil
 		}
-		t.shared = append(t.shared, g)
-		slices.SortFunc(t.shared, (*sharedGPU).compare)
+		t.shared.add(g)
 		t.taken[g.hosts[0]] = t.taken[g.hosts[0]].With(gpu)
 		for i, h := range g.hosts {
 			t.unallocated[h].Subtract(&g.lanes[i])
@@ -97,7 +156,7 @@ func (g *sharedGPU) leave(id cluster.JobID) {
 	delete(g.jobs, id)
 	g.book()
 	if t := g.running; len(g.jobs) == 0 {
-		t.shared = slices.DeleteFunc(t.shared, func(o *sharedGPU) bool { return o == g })
+		t.shared.remove(g)
 		t.taken[g.hosts[0]] = t.taken[g.hosts[0]].Minus(topology.GPUSet{}.With(g.gpu))
 		for i, h := range g.hosts {
 			t.unallocated[h].Add(&g.lanes[i])
@@ -121,6 +180,8 @@ func (g *sharedGPU) book() {
 		}
 	}
 	g.until = last
+	g.running.shared.openings++
+	g.opened = g.running.shared.openings
 }
 
 // overlapsPlan reports whether the GPU is planned for another job in an interval in which its jobs do not have it.
@@ -194,13 +255,42 @@ func (p *Pass) kindsOn(job *cluster.Job, g *sharedGPU) []string {
 	return []string{n.GPUs[g.gpu].Type}
 }
 
+// mayJoin reports whether a job may have a place on a GPU of its sharers now: there is one, as well as CPUs and memory,
+// and something became possible there since there was none for a job of its class. A booking of the job itself that
+// begins now is a place that others do not have.
+func (p *Pass) mayJoin(e *Entry, g *sharedGPU, tried uint64) bool {
+	q, now := &e.Job.Spec.Request, p.Snap.Now
+	opened := g.opened
+	if len(q.Licences) > 0 {
+		opened = max(opened, p.running.shared.licences)
+	}
+	switch {
+	case len(g.jobs) >= int(q.Share.Jobs):
+		return false
+	case e.At > 0 && e.At <= now && slices.ContainsFunc(e.Shares, func(s backfill.HostShare) bool { return slices.Contains(g.hosts, s.Host) }):
+		return true
+	case opened <= tried:
+		return false
+	}
+	h := g.hosts[0] // such jobs use no reservation
+	free := p.bookings.Profile.Row(h).Free(now)
+	return free.CPUs >= q.CPUsPerNode() && free.Slots > 0 && free.Memory >= q.MemoryRule().On(p.res.Hosts[h].Size, 1)
+}
+
 // join plans the start of a job now on a GPU that jobs like it share, on the one with the most of them. It reports
-// whether there is one. O(shared GPUs + those of its sharers × search of a host).
+// whether there is one. O(GPUs of its sharers + those that it may join × search of a host).
 func (p *Pass) join(e *Entry) bool {
 	by, _ := e.Job.Spec.Sharers()
-	list := slices.DeleteFunc(slices.Clone(p.running.shared), func(g *sharedGPU) bool { return g.by != by || len(g.jobs) >= int(by.Jobs) })
+	p.running.open()
+	var list []*sharedGPU
+	for _, g := range p.running.shared.by[by] {
+		if p.mayJoin(e, g, e.Class.tried[by]) {
+			list = append(list, g)
+		}
+	}
 	slices.SortStableFunc(list, func(a, b *sharedGPU) int { return cmp.Compare(len(b.jobs), len(a.jobs)) })
 	for _, g := range list {
+		p.joins++
 		s, choice, ok := p.placeOn(e, g)
 		if !ok {
 			continue
@@ -216,6 +306,10 @@ func (p *Pass) join(e *Entry) bool {
 		p.markChanged(e)
 		return true
 	}
+	if e.Class.tried == nil {
+		e.Class.tried = map[cluster.Sharers]uint64{}
+	}
+	e.Class.tried[by] = p.running.shared.openings
 	return false
 }
 
@@ -231,33 +325,33 @@ func (p *Pass) beginSharing(e *Entry) {
 	e.shared = p.running.share(e.Job, a.Node, a.GPUs[0], e.At.Add(e.Class.want(e.Choice).Lasts))
 }
 
+// maxJoins is after how many searches for places on shared GPUs a pass ends; the next one goes on from there.
+const maxJoins = 1000
+
 // startSharing starts jobs that are planned for later, or not at all, on GPUs that jobs like them share, in order. It
-// comes after the starts that are due: what they need is in the profile. O(jobs that share + classes × shared GPUs).
+// comes after the starts that are due: what they need is in the profile. O(jobs that share × GPUs of their sharers +
+// maxJoins searches of a host).
 func (p *Pass) startSharing() {
-	p.sharing = slices.DeleteFunc(p.sharing, func(e *Entry) bool { return e.removed || e.Starting || e.blocked != nil })
-	open := map[cluster.Sharers]bool{}
-	for _, g := range p.running.shared {
-		open[g.by] = open[g.by] || len(g.jobs) < int(g.by.Jobs)
+	list := p.joiners()
+	first := 0
+	if p.joinsLeft {
+		first, _ = slices.BinarySearchFunc(list, &p.nextJoin, func(e *Entry, r *order.Rank) int { return e.Rank.Compare(r) })
+		first %= max(len(list), 1)
 	}
-	var list []*Entry
-	for _, e := range p.sharing {
-		if by, _ := e.Job.Spec.Sharers(); open[by] && e.Eligible() {
-			list = append(list, e)
-		}
-	}
-	slices.SortFunc(list, compareRanks)
-	type search struct {
-		class *Class
-		by    cluster.Sharers
-	}
-	failed := map[search]bool{}
-	for _, e := range list {
-		by, _ := e.Job.Spec.Sharers()
+	p.joins, p.joinsLeft = 0, false
+	for n := range list {
+		e := list[(first+n)%len(list)]
 		if len(p.Starts) == MaxStarts {
 			p.More = true
 			return
 		}
-		if failed[search{e.Class, by}] || p.startNames[eligible.JobNameOf(e.Job)] && eligible.IsSingleton(e.Job.Spec) {
+		if p.joins >= maxJoins {
+			p.nextJoin, p.joinsLeft = e.Rank, true
+			// A pass that plans all jobs again knows nothing of earlier searches: it must not begin a second round.
+			p.More = p.More || !p.full || first+n < len(list)
+			return
+		}
+		if p.startNames[eligible.JobNameOf(e.Job)] && eligible.IsSingleton(e.Job.Spec) {
 			continue
 		}
 		if _, limited := p.Check.Limits.First(e.Job); limited {
@@ -267,12 +361,28 @@ func (p *Pass) startSharing() {
 			continue
 		}
 		if !p.join(e) {
-			failed[search{e.Class, by}] = true
 			continue
 		}
 		p.bookings.due.Remove(e.place)
 		p.start(e)
 	}
+}
+
+// joiners returns the jobs that may start on a GPU with a place for another job of their sharers, in order.
+func (p *Pass) joiners() []*Entry {
+	p.sharing = slices.DeleteFunc(p.sharing, func(e *Entry) bool { return e.removed || e.Starting || e.blocked != nil })
+	open := map[cluster.Sharers]bool{}
+	for by, gpus := range p.running.shared.by {
+		open[by] = slices.ContainsFunc(gpus, func(g *sharedGPU) bool { return len(g.jobs) < int(by.Jobs) })
+	}
+	var list []*Entry
+	for _, e := range p.sharing {
+		if by, _ := e.Job.Spec.Sharers(); open[by] && e.Eligible() {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, compareRanks)
+	return list
 }
 
 // shareOf returns what a start on a shared GPU is granted.

@@ -26,6 +26,7 @@ func (p *Pass) startDue() {
 	}
 	slices.SortFunc(due, compareRanks)
 	p.startNames = map[eligible.JobName]bool{}
+	p.running.openOn(p.freedHosts)
 	for _, e := range due {
 		// A singleton waits for the outcome of another start of its name.
 		if len(p.Starts) == MaxStarts || p.startNames[eligible.JobNameOf(e.Job)] && eligible.IsSingleton(e.Job.Spec) {
