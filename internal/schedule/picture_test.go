@@ -19,7 +19,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 // picture is a cluster drawn in text, one thing a line:
 //
 //	node NAME [gpus=N] [type=T, or one for each] [domain=D] [cpus=N] [mem=16G] [features=a,b] [down] [drain] [bad=I,J] [gres=nvme:2] [failures=N]
-//	partition NAME [nodes=LIST] [prio=N] [maxtime=D] [maxnodes=N] [down]
+//	partition NAME [nodes=LIST] [prio=N] [maxtime=D] [maxnodes=N] [gpushare=N] [down]
 //	qos NAME [tier=N] [prio=N] [preempts=Q,R] [mode=requeue|cancel] [exempt=D]
 //	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [ran=D] [saved=D ago] [writes=D: a checkpoint on a signal] [preempted=D,D ago] [array=ID] and what a job has
 //	job ID [nodes=N] [gpus=N per node] [total=N] [type=T,U] [cpus=N] [mem=SIZE] [limit=D] [user=U] [name=N]
@@ -108,6 +108,7 @@ func draw(t testing.TB, text string) *cluster.Snapshot {
 	}
 	if len(policy.Partitions) == 0 {
 		policy.Partitions = cluster.DefaultPolicy().Partitions
+		policy.Partitions[0].GPUShare = cluster.MaxGPUShare
 	}
 	p.snap.Ended = func(id cluster.JobID) *cluster.Job { return p.ended[id] }
 	p.snap.Elements = func(id cluster.JobID) (cluster.JobID, int32, bool) {
@@ -140,7 +141,7 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 		part := cluster.Partition{
 			Name: fields[1], Nodes: []string{"ALL"}, Default: len(p.snap.Policy.Partitions) == 0,
 			Priority: w.n("prio", 0), MaxTime: w.d("maxtime", 0), MaxNodes: w.n("maxnodes", 0), Down: w.has("down"),
-			AllowAccounts: w.list("accounts"),
+			AllowAccounts: w.list("accounts"), GPUShare: w.n("gpushare", cluster.MaxGPUShare),
 		}
 		if w.has("nodes") {
 			part.Nodes = []string{w["nodes"]}

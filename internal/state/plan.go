@@ -212,6 +212,9 @@ func (s *State) wrongIn(j *cluster.Job, p *cluster.Placement, name string) (why 
 	if !part.Allows(j.Spec.Account) {
 		return "the partition does not allow the job's account", true
 	}
+	if why := part.RefuseShare(j.Spec.Request.Share.Jobs); why != "" {
+		return why, true
+	}
 	if why := wrongSize(j, p, part); why != "" {
 		return why, true
 	}

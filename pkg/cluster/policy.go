@@ -28,6 +28,17 @@ func (p *Partition) Allows(account string) bool {
 	return len(p.AllowAccounts) == 0 || slices.Contains(p.AllowAccounts, account)
 }
 
+// RefuseShare returns why n jobs may not share a GPU in the partition; "" if they may, or n is 0.
+func (p *Partition) RefuseShare(n int32) string {
+	switch {
+	case n <= p.GPUShare:
+		return ""
+	case p.GPUShare == 0:
+		return fmt.Sprintf("jobs cannot share GPUs in partition %q", p.Name)
+	}
+	return fmt.Sprintf("%d jobs cannot share a GPU in partition %q (at most %d)", n, p.Name, p.GPUShare)
+}
+
 // QOS is a priority class.
 type QOS struct {
 	Name     string

@@ -124,7 +124,18 @@ func (r *Rules) Refusal(spec *cluster.JobSpec, name string) (Refusal, bool) {
 	case part.MaxTime > 0 && (limit == 0 || limit > part.MaxTime):
 		return Refusal{cluster.ReasonPartitionTimeLimit, cluster.FormatLimit(limit), "allows " + cluster.FormatLimit(part.MaxTime)}, true
 	}
-	return Refusal{}, false
+	return refusesShare(part, spec.Request.Share.Jobs)
+}
+
+// refusesShare is the refusal of a partition that lets fewer jobs share a GPU than when the job was submitted.
+func refusesShare(part *cluster.Partition, n int32) (Refusal, bool) {
+	switch {
+	case n <= part.GPUShare:
+		return Refusal{}, false
+	case part.GPUShare == 0:
+		return Refusal{Reason: cluster.ReasonBadConstraints, Says: "no longer allows jobs to share GPUs"}, true
+	}
+	return Refusal{cluster.ReasonBadConstraints, fmt.Sprintf("--gpu-share=%d", n), fmt.Sprintf("allows at most %d jobs on a GPU", part.GPUShare)}, true
 }
 
 // disallows is said of a partition whose allow_accounts lacks a job's account.

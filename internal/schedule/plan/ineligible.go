@@ -108,7 +108,8 @@ func (x *ineligible) add(p *Pass, e *Entry, o eligible.Obstacle) {
 			x.addDependency(p.Snap, e, d)
 		}
 	case cluster.ReasonFencing, cluster.ReasonBeginTime, cluster.ReasonDeadline, cluster.ReasonDependencyNeverSatisfied, cluster.ReasonInvalidQOS,
-		cluster.ReasonPartitionDown, cluster.ReasonPartitionNodeLimit, cluster.ReasonPartitionTimeLimit, cluster.ReasonAccountNotAllowed:
+		cluster.ReasonPartitionDown, cluster.ReasonPartitionNodeLimit, cluster.ReasonPartitionTimeLimit, cluster.ReasonAccountNotAllowed,
+		cluster.ReasonBadConstraints:
 	default:
 		if e.Class == nil || !e.Class.never() {
 			x.addToGroup(e, o)

@@ -106,10 +106,7 @@ func defaultMemory(r *cluster.Request, part *cluster.Partition) {
 
 // refuseShare refuses a job that would share its GPU with more jobs than the partition allows.
 func (x *Checker) refuseShare(n int32, part *cluster.Partition) *command.Refusal {
-	refusal := command.Refusef(command.Denied, "%d jobs cannot share a GPU in partition %q (at most %d)", n, part.Name, part.GPUShare)
-	if part.GPUShare == 0 {
-		refusal = command.Refusef(command.Denied, "jobs cannot share GPUs in partition %q", part.Name)
-	}
+	refusal := command.Refusef(command.Denied, "%s", part.RefuseShare(n))
 	var others []string
 	for i := range x.Policy.Partitions {
 		if p := &x.Policy.Partitions[i]; p.GPUShare >= n {
