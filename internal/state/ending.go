@@ -124,16 +124,9 @@ func (s *State) blameSilent(j *cluster.Job) {
 	j.Detail = fmt.Sprintf("node %s: not responding when another task ended with status %d", hostlist.Compress(silent), j.Exit.Status())
 }
 
-// sameFault is within which time two tasks on a GPU that jobs share end by the same fault.
-const sameFault = time.Minute
-
-// blameGPU records the failure of a node whose GPU ended a task, once for all tasks that shared the GPU.
+// blameGPU records the failure of a node whose GPU ended a task.
 func (s *State) blameGPU(t *cluster.Task) {
 	if n, _ := s.nodes.Get(t.Node); n != nil && t.Cause == cluster.GPUFault {
-		last := len(n.Failures) - 1
-		if last >= 0 && t.Message != "" && n.Failures[last].Cause == t.Message && s.now.Sub(n.Failures[last].At) < sameFault {
-			return
-		}
 		c := *n
 		s.recordFailure(&c, t.Message)
 		s.putNode(&c)
