@@ -120,9 +120,20 @@ func states(jobs []*greylagv1.Job) error {
 type interval struct {
 	begin, end time.Time
 	ref        string
+	sharers    string // the jobs that may have the GPU at the same time name the same ones; "" for none
+	most       int    // that may have it at a time
 }
 
-// gpus checks that no GPU was in two jobs at one time, by the jobs' records.
+// sharersOf returns with which jobs a job may share its GPU, and how many may have it at a time.
+func sharersOf(job *greylagv1.Job) (sharers string, most int) {
+	q := job.GetRequest()
+	if q.GetGpuShare() == 0 {
+		return "", 1
+	}
+	return fmt.Sprintf("%s/%s/%d/%t", job.User, job.Account, q.GpuShare, q.Mps), int(q.GpuShare)
+}
+
+// gpus checks that no GPU was in two jobs at one time, by the jobs' records, except in those that may share it.
 func gpus(jobs []*greylagv1.Job) error {
 	use := map[string][]interval{}
 	for _, job := range jobs {
@@ -140,17 +151,23 @@ func gpus(jobs []*greylagv1.Job) error {
 			}
 			for _, gpu := range node.Gpus {
 				key := fmt.Sprintf("%s/%d", node.Node, gpu)
-				use[key] = append(use[key], interval{begin.AsTime(), end, job.Ref})
+				sharers, most := sharersOf(job)
+				use[key] = append(use[key], interval{begin.AsTime(), end, job.Ref, sharers, most})
 			}
 		}
 	}
 	var found []string
 	for gpu, list := range use {
 		slices.SortFunc(list, func(a, b interval) int { return a.begin.Compare(b.begin) })
-		for i := 1; i < len(list); i++ {
-			if list[i].begin.Before(list[i-1].end) {
-				found = append(found, fmt.Sprintf("GPU %s: jobs %s and %s at one time", gpu, list[i-1].ref, list[i].ref))
+		var now []interval
+		for _, x := range list {
+			now = slices.DeleteFunc(now, func(o interval) bool { return !x.begin.Before(o.end) })
+			for _, o := range now {
+				if x.sharers == "" || x.sharers != o.sharers || len(now) >= x.most {
+					found = append(found, fmt.Sprintf("GPU %s: jobs %s and %s at one time", gpu, o.ref, x.ref))
+				}
 			}
+			now = append(now, x)
 		}
 	}
 	return first(found)
