@@ -76,8 +76,8 @@ type Config struct {
 	// CheckpointProgram is the program that creates and verifies directories of checkpoints as the user: see
 	// checkpoint.PrepareIn.
 	CheckpointProgram string
-	// CheckpointGroup is the path of the control group in which that program gets groups of its own; "": it runs in
-	// that of the daemon.
+	// CheckpointGroup is the path of the control group in which that program and MPS daemons get groups of their own;
+	// "": they run in that of the daemon.
 	CheckpointGroup string
 
 	Checks Checks
@@ -253,7 +253,7 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		slots:               make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
 		staleScratchRenamed: make(chan struct{}),
 		blobs:               newBlobCache(), accounts: newAccounts(),
-		mps: mpsDaemons{dir: cfg.MPSDir, program: cfg.MPSControl},
+		mps: mpsDaemons{dir: cfg.MPSDir, program: cfg.MPSControl, group: cfg.CheckpointGroup, private: cfg.Isolated},
 		state: state{
 			counting: uint64(time.Now().UnixNano()), health: health.NewGPUs(), conditions: map[string]cluster.Condition{}, unchecked: map[string]bool{}, repaired: map[string]cluster.Condition{}, resetting: map[string]bool{}, untested: map[string]string{}, hookFailed: map[string]time.Time{}, users: map[string]health.Use{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
 			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{}, leftScratch: map[string]error{},

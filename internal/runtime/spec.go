@@ -50,9 +50,9 @@ type Spec struct {
 	Mounts  []Mount
 	// Socket is a directory of the host that the task sees read-only as SocketDir; "" for none.
 	Socket string
-	// MPS is the pipe directory of an MPS daemon, which the task sees as MPSDir; "" for none. The task then has the
-	// /dev/shm of the host, through which the daemon and its clients exchange data.
-	MPS string
+	// MPS is the pipe directory of an MPS daemon, which the task sees as MPSDir; "" for none. SharedMemory is the directory
+	// that it then has as /dev/shm, as the daemon and its other clients have; "": one of its own.
+	MPS, SharedMemory string
 	// Programs are files of the host that a task with an image finds in ProgramDir, at the end of
 	// its PATH. Other tasks see the host's own.
 	Programs []string
@@ -106,7 +106,7 @@ func (s *Spec) Check() error {
 			return invalid("path %q is not absolute", path)
 		}
 	}
-	for _, path := range append([]string{s.Socket, s.MPS}, s.Programs...) {
+	for _, path := range append([]string{s.Socket, s.MPS, s.SharedMemory}, s.Programs...) {
 		if path != "" && !filepath.IsAbs(path) {
 			return invalid("path %q is not absolute", path)
 		}

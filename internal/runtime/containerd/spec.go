@@ -245,7 +245,11 @@ func commands(task *runtime.Spec) (list []specs.Mount) {
 		list = append(list, bind(task.Socket, runtime.SocketDir, true))
 	}
 	if task.MPS != "" {
-		list = append(list, bind(task.MPS, runtime.MPSDir, false), bind("/dev/shm", "/dev/shm", false))
+		list = append(list, bind(task.MPS, runtime.MPSDir, false))
+	}
+	if task.SharedMemory != "" {
+		list = append(list, specs.Mount{Destination: "/dev/shm", Type: "bind", Source: task.SharedMemory,
+			Options: []string{"rbind", "nosuid", "noexec", "nodev"}})
 	}
 	if task.Image == "" {
 		return list

@@ -3,6 +3,7 @@
 package containerd
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -129,6 +130,23 @@ func TestCommandsOfATask(t *testing.T) {
 	} {
 		if got := strings.Join(withPrograms(strings.Fields(env)), " "); got != want {
 			t.Errorf("%s: %s, want %s", env, got, want)
+		}
+	}
+}
+
+// TestSharedMemoryOfATask checks that a client of an MPS daemon has the daemon's /dev/shm, never the node's.
+func TestSharedMemoryOfATask(t *testing.T) {
+	f := newFrame(config(t, func(*Config) {}), true, true)
+	for _, shared := range []string{"", "/run/m/gpu0/shm"} {
+		task := runtime.Spec{Args: []string{"true"}, MPS: "/run/m/gpu0/pipe", SharedMemory: shared}
+		source := ""
+		for _, m := range f.mounts(&task, folders{task: "/t", ginit: "/g"}) {
+			if m.Destination == "/dev/shm" {
+				source = m.Source
+			}
+		}
+		if want := cmp.Or(shared, "shm"); source != want {
+			t.Errorf("/dev/shm is %s, want %s", source, want)
 		}
 	}
 }
