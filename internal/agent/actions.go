@@ -235,7 +235,7 @@ func (a *Agent) removeAgain(t *task, err error) {
 	a.log.Warn("cannot remove task", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err, "retry_in", pause)
 	long := time.Since(t.removing) >= a.cfg.UnkillableAfter
 	if isBusy(err) && a.hasEnded(t) {
-		err = fmt.Errorf("a mount is busy, and the task has no process: %w; unmount it, or reboot the node", err)
+		err = fmt.Errorf("a mount is still busy after all processes of the task ended: %w; unmount it, or reboot the node", err)
 		if long && !t.stuck {
 			t.stuck = true
 			nudge(a.reports)

@@ -68,7 +68,7 @@ func (m *mpsDaemons) shm(index int32) string { return filepath.Join(m.dirOf(inde
 // isolated reports whether the daemons get a file system of their own.
 func (m *mpsDaemons) isolated() bool { return m.private && os.Geteuid() == 0 }
 
-// limits returns the variables that give a client its share of the compute units and of the memory. In the
+// limits returns the variables that give a client its share of the SMs and of the memory. In the
 // environment of the daemon they are the defaults of all its clients.
 func (c *mpsClient) limits() []string {
 	return []string{

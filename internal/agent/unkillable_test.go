@@ -193,7 +193,7 @@ func TestBusyMount(t *testing.T) {
 	n.want(at(1, 1), "#!/bin/sh\n", nil)
 	n.until("a condition", func() bool {
 		c := n.condition(causeUnkillable)
-		return strings.HasPrefix(c, "drains 1: the task of job 1 cannot be removed: a mount is busy, and the task has no process: ") && strings.Contains(c, "/run/task/rootfs")
+		return strings.HasPrefix(c, "drains 1: the task of job 1 cannot be removed: a mount is still busy after all processes of the task ended: ") && strings.Contains(c, "/run/task/rootfs")
 	})
 	n.until("a report of the end without the mount", func() bool { return n.last(at(1, 1)).GetStuck() })
 	rt.killed.Store(true)

@@ -33,7 +33,7 @@ func (a *Agent) loadValidation(saved health.Saved) {
 	if state == "" {
 		if state = validationRequired; a.servedBoot {
 			state = validationAccepted
-			a.log.Info("no validation of this boot: gnoded has already run without the program", "program", a.cfg.Checks.Validate)
+			a.log.Info("skipping validation: gnoded already served this boot without the program", "program", a.cfg.Checks.Validate)
 		}
 		a.writeValidation(state)
 	}
@@ -84,7 +84,7 @@ func (a *Agent) writeValidation(state string) {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		a.log.Warn("whether this boot was validated is lost when gnoded restarts", "err", err)
+		a.log.Warn("cannot save the state of the validation: a restart of gnoded loses it", "err", err)
 	}
 }
 

@@ -29,7 +29,7 @@ func checkFolder(folder string) error {
 	case strings.HasPrefix(strings.ToLower(folder), "s3:"):
 		return advise(fmt.Sprintf("not an S3 URI: %q", folder), "write s3://BUCKET/PREFIX, or ./s3:... for a folder of that name")
 	case isURI && !strings.ContainsAny(scheme, "/%"):
-		return advise(fmt.Sprintf("unknown scheme %q in %q", scheme, folder), "write the path of a folder that all nodes share, or s3://BUCKET/PREFIX")
+		return advise(fmt.Sprintf("unknown scheme %q in %q", scheme, folder), "write the path of a directory on a shared file system, or s3://BUCKET/PREFIX")
 	}
 	return nil
 }

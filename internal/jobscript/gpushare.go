@@ -13,7 +13,7 @@ func parseGPUShare(word string) (cluster.GPUShare, error) {
 	count, how, named := strings.Cut(word, ":")
 	n, err := parseCount(count, 1)
 	if err != nil || !slices.Contains(cluster.GPUShares[:], n) || named && how != "mps" {
-		return cluster.GPUShare{}, advise(fmt.Sprintf("invalid value %q", word), "write 2, 4 or 8 for a half, a quarter or an eighth of a GPU, and add :mps for NVIDIA's MPS, such as 4:mps")
+		return cluster.GPUShare{}, advise(fmt.Sprintf("invalid value %q", word), "write 2, 4 or 8, the most jobs on the GPU, and add :mps for NVIDIA's MPS, such as 4:mps")
 	}
 	return cluster.GPUShare{Jobs: n, MPS: named}, nil
 }
@@ -23,9 +23,9 @@ func refuseShards(name, word string) error {
 	if name != "shard" && name != "mps" {
 		return nil
 	}
-	use := "--gpu-share=4 for a quarter of a GPU"
+	use := "--gpu-share=4 for up to 4 jobs on a GPU"
 	if name == "mps" {
-		use = "--gpu-share=4:mps for a quarter of a GPU under MPS"
+		use = "--gpu-share=4:mps for up to 4 jobs on a GPU with MPS"
 	}
 	return advise(fmt.Sprintf("%q does not say which part of a GPU it requests", word), "use "+use)
 }

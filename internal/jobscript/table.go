@@ -237,14 +237,14 @@ func resourceRows(all []option) []option {
 			family: gpuFamily, set: gpus(perNode, parseGPUs)},
 		{Option: getopt.Option{Long: "gpus-per-task", Value: "[TYPE:]N", Help: "GPUs for each task"},
 			family: gpuFamily, set: gpus(func(o *Options) *int32 { return &o.gpusPerTask }, parseGPUs)},
-		{Option: getopt.Option{Long: "gpu-share", Value: "N[:mps]", Help: "share the GPU with up to N-1 other jobs of yours in the same account (N: 2, 4 or 8), in time slices, or under NVIDIA's MPS"},
+		{Option: getopt.Option{Long: "gpu-share", Value: "N[:mps]", Help: "share the GPU with up to N-1 other jobs of yours in the same account (N: 2, 4 or 8), time-sliced, or with NVIDIA's MPS"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.Share, err = parseGPUShare(v)
 				return err
 			}},
 		{Option: getopt.Option{Long: "gres", Value: "NAME[:TYPE][:N],...", Help: "as in sbatch: GPUs (gpu) and generic resources of each node [1 of each]"},
 			set: setGres},
-		{Option: getopt.Option{Long: "gpu-mem", Value: "SIZE", Help: "minimum memory per GPU device: 80G; with --gpus mig:1 the smallest MIG profile that has it"},
+		{Option: getopt.Option{Long: "gpu-mem", Value: "SIZE", Help: "minimum memory per GPU device: 80G; with --gpus mig:1 the smallest MIG profile that has it, or else whole GPU"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.GPUMemory, err = cluster.ParseBytes(v, cluster.MiB)
 				return err

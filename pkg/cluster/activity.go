@@ -126,4 +126,4 @@ func InactiveText(idle, gpus int) string {
 	return fmt.Sprintf("no output, %d of %d GPUs idle, the others %s", idle, gpus, strings.TrimPrefix(hungGPUs, "GPUs "))
 }
 
-const hungGPUs = "GPUs at or above 95 % utilization but below 35 % of peak power: probably hung in a collective operation (NCCL)"
+const hungGPUs = "GPUs at or above 95 % utilization but below 35 % of the highest power of this attempt: probably hung in a collective operation (NCCL)"

@@ -31,7 +31,7 @@ func TestSharedGPU(t *testing.T) {
 	if out := s.ok(tester, "gctl", "show", "node", node); !strings.Contains(out, "used by 2 jobs of one user (at most 2)") {
 		t.Errorf("the node shows %s", out)
 	}
-	if out := s.ok(tester, "gctl", "show", "job", ref(third)); !strings.Contains(out, "PENDING") || !strings.Contains(out, "the GPU shared by up to 2 jobs in time slices") {
+	if out := s.ok(tester, "gctl", "show", "job", ref(third)); !strings.Contains(out, "PENDING") || !strings.Contains(out, "the GPU shared by up to 2 jobs, time-sliced") {
 		t.Errorf("the third job shows %s", out)
 	}
 	s.ok(tester, "gcancel", ref(mine[0]))

@@ -83,7 +83,7 @@ func (x *exam) gpus(ctx context.Context) {
 			x.note(Fault, "gpus", "jobs are not placed on it: see dmesg, reset or replace it", "GPU %d (%s): %s", d.Index, d.UUID, d.Fault)
 		}
 		if d.Recovery != 0 {
-			x.note(Fault, "gpus", "gctl show node shows whether a reset or a reboot is wanted", "GPU %d (%s): the driver asks for: %s", d.Index, d.UUID, d.Recovery)
+			x.note(Fault, "gpus", "gctl show node shows whether a reset or a reboot is required", "GPU %d (%s): the driver asks for: %s", d.Index, d.UUID, d.Recovery)
 		}
 		if d.Pending {
 			x.note(Warning, "gpus", "reset it when it is idle", "GPU %d (%s): row remapping pending: a GPU reset applies it", d.Index, d.UUID)

@@ -99,7 +99,7 @@ func (t commands) eventsOf(p *greylagv1.PastJob) []eventJSON {
 		if a.Held != nil { // they have changed since the start
 			nodes = ""
 			if a.Nodes != "" {
-				ended += ", at last on " + a.Nodes
+				ended += ", last on " + a.Nodes
 			}
 		}
 		if a.Detail != "" {

@@ -52,7 +52,7 @@ func (t commands) info() *cobra.Command {
 // noteRepairs names the nodes that an operator should look after.
 func (t commands) noteRepairs(answer *greylagv1.GetInfoResponse) {
 	for _, x := range []struct{ what, nodes, commands string }{
-		{"reset required", answer.ResetNodes, "gctl drain %s --reason reset; docs/admin.md, Reset a GPU"}, {"reboot required", answer.RebootNodes, "gctl reboot %s"},
+		{"reset required", answer.ResetNodes, "gctl drain %s --reason 'GPU reset', then nvidia-smi -r on the node"}, {"reboot required", answer.RebootNodes, "gctl reboot %s"},
 		{"faulty, but not drained, as too many nodes were", answer.UndrainedNodes, "gctl show node %s"}, {"nodes that fail often", answer.FailingNodes, "gctl show node %s"},
 	} {
 		if x.nodes != "" {

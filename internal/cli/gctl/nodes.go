@@ -267,7 +267,7 @@ func (t commands) fenceText(n *greylagv1.Node) string {
 	if f == nil {
 		return ""
 	}
-	text := fmt.Sprintf("since %s no proof that it runs no lost task of %s", t.FormatTime(f.Since), ui.Count(int64(f.Jobs), "job"))
+	text := fmt.Sprintf("not fenced since %s: tasks of %s may still be running", t.FormatTime(f.Since), ui.Count(int64(f.Jobs), "job"))
 	if f.Tries > 0 {
 		text += fmt.Sprintf("; fence.program failed %s, last at %s: %s; it runs again at %s", ui.Count(int64(f.Tries), "time"), t.FormatTime(f.Tried), f.Failure, t.FormatTime(f.Next))
 	}
@@ -410,14 +410,14 @@ func (t commands) tellResumed(ctx context.Context, c ui.Cluster, resumed, all []
 			return err
 		}
 	} else {
-		t.Note("nothing changed: no drain on %s", hostlist.Compress(all))
+		t.Note("nothing changed: not drained: %s", hostlist.Compress(all))
 	}
 	answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Names: all})
 	if err != nil {
 		return nil //nolint:nilerr // the nodes are resumed
 	}
 	for _, f := range faultsOf(answer.Nodes) {
-		t.Note("%s still %s no jobs: %s (it is over when the node no longer reports it; see gctl show node %s)", f.nodes, verb(f.n, "takes", "take"), f.fault, f.nodes)
+		t.Note("%s still %s no jobs: %s (clears when the node stops reporting it: gctl show node %s)", f.nodes, verb(f.n, "takes", "take"), f.fault, f.nodes)
 	}
 	var silent []string
 	for _, n := range answer.Nodes {
@@ -427,7 +427,7 @@ func (t commands) tellResumed(ctx context.Context, c ui.Cluster, resumed, all []
 	}
 	if len(silent) > 0 {
 		list := hostlist.Compress(silent)
-		t.Note("%s still %s no jobs: not responding (see whether gnoded runs there: systemctl status gnoded)", list, verb(len(silent), "takes", "take"))
+		t.Note("%s still %s no jobs: not responding (run systemctl status gnoded there)", list, verb(len(silent), "takes", "take"))
 	}
 	return nil
 }
@@ -510,7 +510,7 @@ func sharedText(n *greylagv1.Node, index int32) string {
 func sinceWord(n *greylagv1.Node) string {
 	switch n.State {
 	case greylagv1.NodeState_NODE_STATE_IDLE, greylagv1.NodeState_NODE_STATE_MIXED, greylagv1.NodeState_NODE_STATE_ALLOCATED:
-		return "responds since"
+		return "responding since"
 	}
 	return "since"
 }

@@ -127,7 +127,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 func unfencedFact(j *greylagv1.Job) [2]string {
 	nodes := hostlist.Compress(j.UnfencedNodes)
 	if s := j.State; s == greylagv1.JobState_JOB_STATE_RUNNING || s == greylagv1.JobState_JOB_STATE_CONFIGURING {
-		return [2]string{"lost", nodes + ", where its task may still run until that is proven to be off; the job does not wait for that"}
+		return [2]string{"lost nodes", nodes + " (not fenced: the task may still be running); the job continues without them"}
 	}
 	return [2]string{"waits for", "proof that its last attempt does not run on " + nodes}
 }
@@ -305,7 +305,7 @@ func failureText(code, signal int32) string {
 	case signal != 0:
 		return ui.SignalWords(signal)
 	case code != 0:
-		return fmt.Sprintf("status %d", code)
+		return fmt.Sprintf("exit status %d", code)
 	}
 	return ""
 }

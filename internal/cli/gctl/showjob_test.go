@@ -34,7 +34,7 @@ func TestRunningJobShowsItsLatestEnd(t *testing.T) {
 // TestUnfencedFact: only the next attempt of a job waits for proof, a running one does not.
 func TestUnfencedFact(t *testing.T) {
 	for state, want := range map[greylagv1.JobState]string{
-		greylagv1.JobState_JOB_STATE_RUNNING: "lost: n[4-5], where its task may still run until that is proven to be off; the job does not wait for that",
+		greylagv1.JobState_JOB_STATE_RUNNING: "lost nodes: n[4-5] (not fenced: the task may still be running); the job continues without them",
 		greylagv1.JobState_JOB_STATE_PENDING: "waits for: proof that its last attempt does not run on n[4-5]",
 	} {
 		fact := unfencedFact(&greylagv1.Job{State: state, UnfencedNodes: []string{"n4", "n5"}})

@@ -52,7 +52,7 @@ func (p command) forecast(ctx context.Context, c ui.Cluster, spec *greylagv1.Job
 		_, err = fmt.Fprintf(p.Stdout, "the job would have no planned start: %s\n", ui.Printable(cmp.Or(wire.Word(a.Reason), "Priority")))
 	}
 	if err == nil && spec.Elastic != nil && !start.IsZero() {
-		_, err = fmt.Fprintf(p.Stdout, "  elastic: it starts with more nodes, up to %d, if they are in no plan then\n", spec.Request.GetMaxNodes())
+		_, err = fmt.Fprintf(p.Stdout, "  elastic: it starts with up to %d nodes if they are idle and not planned for other jobs\n", spec.Request.GetMaxNodes())
 	}
 	if err == nil && a.Detail != "" {
 		_, err = fmt.Fprintf(p.Stdout, "  %s\n", ui.Printable(a.Detail))

@@ -274,9 +274,9 @@ func ShareWords(q *greylagv1.Request) string {
 	if q.GetGpuShare() == 0 {
 		return ""
 	}
-	how := "in time slices"
+	how := "time-sliced"
 	if q.GetMps() {
-		how = "under MPS"
+		how = "with MPS"
 	}
-	return fmt.Sprintf("the GPU shared by up to %d jobs %s", q.GetGpuShare(), how)
+	return fmt.Sprintf("the GPU shared by up to %d jobs, %s", q.GetGpuShare(), how)
 }

@@ -109,7 +109,7 @@ func (p *Pass) ExplainGrowth(job *cluster.Job) string {
 		return o
 	}
 	if len(g.got) == 0 {
-		return fmt.Sprintf("it needs %s more that suit it, are idle, and are in no plan for %s (elastic.min_time)", words.Count(step, "node"), cluster.FormatElapsed(p.extraTime()))
+		return fmt.Sprintf("it needs %s more that are suitable, idle, and not planned for other jobs for %s (elastic.min_time)", words.Count(step, "node"), cluster.FormatElapsed(p.extraTime()))
 	}
 	return ""
 }

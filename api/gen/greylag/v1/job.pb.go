@@ -358,7 +358,7 @@ const (
 	MailType_MAIL_TYPE_TIME_LIMIT_80  MailType = 8
 	MailType_MAIL_TYPE_TIME_LIMIT_50  MailType = 9
 	MailType_MAIL_TYPE_ARRAY_TASKS    MailType = 10 // notify of each element of an array, not of the array as a whole
-	MailType_MAIL_TYPE_WARNING        MailType = 11 // it does nothing, does not use its GPUs, or its output is large
+	MailType_MAIL_TYPE_WARNING        MailType = 11 // it is inactive, has idle GPUs, or its output is large
 )
 
 // Enum value maps for MailType.
@@ -2183,7 +2183,7 @@ type Request struct {
 	Gres  []*Gres `protobuf:"bytes,24,rep,name=gres,proto3" json:"gres,omitempty"` // generic resources of each node
 	// The most jobs of the user and account that may share the GPU of the job, itself included: 2, 4 or 8. 0: none may.
 	GpuShare      int32 `protobuf:"varint,50,opt,name=gpu_share,json=gpuShare,proto3" json:"gpu_share,omitempty"`
-	Mps           bool  `protobuf:"varint,51,opt,name=mps,proto3" json:"mps,omitempty"` // with gpu_share: under NVIDIA's MPS; else in time slices
+	Mps           bool  `protobuf:"varint,51,opt,name=mps,proto3" json:"mps,omitempty"` // with gpu_share: with NVIDIA's MPS; else time-sliced
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

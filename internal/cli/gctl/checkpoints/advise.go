@@ -24,8 +24,8 @@ node-days that counts as 1,000 node-days of observation.
 Inside a job, and for a job that is named, the nodes are those of the job, and
 its present interval is compared. Give the time for which the program stops to
 save: with asynchronous saves that is the copy to memory only. Otherwise it is
-the time that the last checkpoint of the job took, or a minute if none was
-measured.`
+the time from the last checkpoint signal to its commit, which is at least as
+long, or a minute if none was measured.`
 
 // advice is the output of advise.
 type advice struct {

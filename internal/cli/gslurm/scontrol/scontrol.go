@@ -72,7 +72,7 @@ func verbs() []verb {
 		{"uhold", "uhold JOB...", same, "", action("hold")},
 		{"release", "release JOB...", same, "", action("release")},
 		{"requeue", "requeue JOB...", same, "", action("requeue")},
-		{"requeuehold", "requeuehold JOB...", same, "", action("requeue-hold")},
+		{"requeuehold", "requeuehold JOB...", differs, "no `State=SpecialExit` and no `Incomplete`", action("requeue-hold")},
 		{"update", "update JobId=... or NodeName=...", differs, "jobs, and State and Reason of nodes", command.update},
 		{"reboot", "reboot [ASAP] [nextstate=RESUME|DOWN] [reason=TEXT] NODES", differs, "ALL is refused: name the nodes; nextstate=DOWN leaves the nodes drained, not DOWN", command.reboot},
 		{"cancel_reboot", "cancel_reboot NODES", same, "", command.cancelReboot},
