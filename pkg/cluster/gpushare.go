@@ -86,6 +86,8 @@ func IsMIGType(gpuType string) bool { return gpuType == "mig" || IsMIGProfile(gp
 func (s *JobSpec) checkShare(fault func(string, ...any)) {
 	r := &s.Request
 	switch {
+	case r.Share.Jobs < 0:
+		fault("%d jobs cannot share a GPU", r.Share.Jobs)
 	case !r.Share.On() && r.Share.MPS:
 		fault("MPS is only for jobs that share their GPU")
 	case !r.Share.On():

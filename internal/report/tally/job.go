@@ -2,6 +2,7 @@ package tally
 
 import (
 	"cmp"
+	"math/bits"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ func Job(j *cluster.Job, until cluster.Instant, grid Grid, into Into) {
 		if j.State.HasAllocation() && j.State != cluster.Completing {
 			end, last.Ended = until, 0
 		}
+		last.Held = j.HeldUntil(end)
 		attempt(j, &last, end, grid, into)
 	}
 	if over {
@@ -80,11 +82,11 @@ func amount(a *cluster.AttemptRecord, resource string) int64 {
 }
 
 // attempt adds what an attempt used up to an instant, and when it has ended what is
-// known only then.
+// known only then. What an elastic job had is spread evenly over its time, since only the sum is kept.
 func attempt(j *cluster.Job, a *cluster.AttemptRecord, end cluster.Instant, grid Grid, into Into) {
 	k := keyOf(j, a)
-	gpus, typed := amount(a, cluster.ResourceGPU), int64(0)
-	cpus, nodes := amount(a, cluster.ResourceCPU), amount(a, cluster.ResourceNode)
+	whole := millis(a.Started, end)
+	had, typed := heldTime(a, whole), int64(0)
 	for _, x := range a.TRES {
 		if name, ok := strings.CutPrefix(x.Resource, "gpu:"); ok && name != k.GPUType {
 			typed += x.Count
@@ -93,28 +95,55 @@ func attempt(j *cluster.Job, a *cluster.AttemptRecord, end cluster.Instant, grid
 			each(grid, a.Started, end, func(cell cluster.Instant, millis int64) { into(cell, other).GPU += x.Count * millis })
 		}
 	}
+	done := int64(0)
 	each(grid, a.Started, end, func(cell cluster.Instant, millis int64) {
-		t := into(cell, k)
-		t.GPU += (gpus - typed) * millis
-		t.CPU += cpus * millis
-		t.Node += nodes * millis
+		t, from := into(cell, k), done
+		done += millis
+		t.GPU += part(had.GPUMs, done, whole) - part(had.GPUMs, from, whole) - typed*millis
+		t.CPU += part(had.CPUMs, done, whole) - part(had.CPUMs, from, whole)
+		t.Node += part(had.NodeMs, done, whole) - part(had.NodeMs, from, whole)
 	})
 	if a.Ended == 0 {
 		return
 	}
 	t := into(cellOf(grid, a.Ended), k)
-	millis := int64(a.Ended.Sub(a.Started) / time.Millisecond)
 	t.Attempts++
 	t.CPUUsed += int64(a.CPUTime / time.Millisecond)
-	t.CPUHeld += cpus * millis
+	t.CPUHeld += had.CPUMs
 	t.GPUBusy += a.GPU.BusyMs
 	t.GPUKnown += a.GPU.KnownMs
 	switch a.Outcome {
 	case cluster.NodeFailed:
-		t.Fault += gpus * millis
+		t.Fault += had.GPUMs
 	case cluster.Preempted:
-		t.Preempt += gpus * millis
+		t.Preempt += had.GPUMs
 	}
+}
+
+// heldTime returns how long an attempt that lasted for some milliseconds had its resources.
+func heldTime(a *cluster.AttemptRecord, whole int64) cluster.HeldTime {
+	if a.Held != (cluster.HeldTime{}) {
+		return a.Held
+	}
+	return cluster.HeldTime{
+		NodeMs: amount(a, cluster.ResourceNode) * whole, CPUMs: amount(a, cluster.ResourceCPU) * whole, GPUMs: amount(a, cluster.ResourceGPU) * whole,
+	}
+}
+
+// part returns total × done / whole, rounded down; 0 for nothing.
+func part(total, done, whole int64) int64 {
+	if whole == 0 {
+		return 0
+	}
+	high, low := bits.Mul64(uint64(total), uint64(done))
+	quotient, _ := bits.Div64(high, low, uint64(whole))
+	return int64(quotient)
+}
+
+// millis returns the milliseconds between two instants, by their whole milliseconds; at least 0.
+func millis(from, to cluster.Instant) int64 {
+	const ms = cluster.Instant(time.Millisecond)
+	return max(0, int64(to/ms-from/ms))
 }
 
 func cellOf(grid Grid, at cluster.Instant) cluster.Instant {
@@ -124,11 +153,10 @@ func cellOf(grid Grid, at cluster.Instant) cluster.Instant {
 
 // each calls do for every cell between two instants with the milliseconds in it.
 func each(grid Grid, from, to cluster.Instant, do func(cell cluster.Instant, millis int64)) {
-	const ms = cluster.Instant(time.Millisecond)
 	for from < to {
 		cell, end := grid(from)
 		end = min(end, to)
-		do(cell, int64(end/ms-from/ms))
+		do(cell, millis(from, end))
 		from = end
 	}
 }

@@ -61,6 +61,24 @@ func TestJob(t *testing.T) {
 	}
 }
 
+// TestElasticJob: a job whose nodes changed counts what it had, not its last nodes for the whole time.
+func TestElasticJob(t *testing.T) {
+	const m = 60_000
+	j := trained()
+	j.TRES = []cluster.Amount{{Resource: "cpu", Count: 4}, {Resource: "gpu", Count: 1}, {Resource: "gpu:h100", Count: 1}, {Resource: "node", Count: 1}}
+	j.Alloc = &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: "n1", CPUs: 4, GPUs: []int32{0}}}}
+	j.Members = &cluster.Members{Resizes: 1, List: []cluster.Member{{Joined: j.Started}}}
+	j.Members.Left.Held = cluster.HeldTime{NodeMs: 30 * m, CPUMs: 120 * m, GPUMs: 90 * m} // with 3 GPUs for 30 minutes
+	j.Attempts = nil
+	var all Tally
+	Job(j, 0, Slots, func(cluster.Instant, Key) *Tally { return &all })
+	if all.GPU != 140*m || all.Preempt != 140*m || all.CPU != 320*m || all.CPUHeld != 320*m || all.Node != 80*m {
+		t.Errorf("%+v", all)
+	}
+	j.Ended = j.Started.Add(time.Microsecond)
+	Job(j, 0, Slots, func(cluster.Instant, Key) *Tally { return &all })
+}
+
 // TestRunningJobCountsAsItWillWhenItHasEnded: what a report of a past period says of a
 // job that still runs is what it says later.
 func TestRunningJobCountsAsItWillWhenItHasEnded(t *testing.T) {
