@@ -239,9 +239,10 @@ func (t *tables) gauge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, 
 	if r.Phase != cluster.TaskStarted || task.Phase != cluster.TaskStarted {
 		return task, false
 	}
-	changed := task.Inactive != r.Inactive || task.IdleGPUs != r.IdleGPUs || task.Output != r.Output
+	was := task
 	task.Inactive, task.IdleGPUs = min(r.Inactive, cluster.InactiveForLimit), min(max(0, r.IdleGPUs), int32(gpus))
 	task.Output = min(r.Output, cluster.MaxOutputLevel)
+	changed := task.Inactive != was.Inactive || task.IdleGPUs != was.IdleGPUs || task.Output != was.Output
 	if gpus == 0 {
 		return task, changed
 	}
