@@ -83,7 +83,7 @@ touch reached; while :; do sleep 0.1; done`))
 	flipBit(t, filepath.Join(s.Work, "ckpt", "a1-0002", "b"))
 	s.ok(tester, "gctl", "requeue", fmt.Sprint(id))
 	job := s.ends(id, "FAILED")
-	if got := s.output("log"); got != "attempt 1 from \nattempt 3 from 1\n" || job.ExitCode != 9 || job.RestartCauses.GetTaskFailed() != 1 {
+	if got := s.output("log"); got != "attempt 1 from \nattempt 3 from 1\n" || job.ExitCode != 9 || job.RestartCauses.GetDamagedCheckpoint() != 1 {
 		t.Errorf("the job ended with %d and wrote %q, restarted for %v", job.ExitCode, got, job.RestartCauses)
 	}
 	s.audit(limited(t, hang))
