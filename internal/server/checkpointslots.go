@@ -73,7 +73,7 @@ func (s *storeSlots) forget(v *state.View, now time.Time) {
 func (s *storeSlots) place(v *state.View, w writer, now time.Time) (place int) {
 	own, at := writing(v, w), cluster.InstantOf(now)
 	for other := range s.waiting {
-		if j := writing(v, other); other != w && j != nil && cluster.SaveOrder(j, own, at) < 0 {
+		if j := writing(v, other); other != w && j != nil && cluster.SaveOrder(j, own, at, v.Policy().KillWait) < 0 {
 			place++
 		}
 	}

@@ -38,16 +38,23 @@ func (p *Policy) CheckpointStore(dir string) (found CheckpointStore, ok bool) {
 }
 
 // SaveOrder compares two jobs that want to write checkpoints at an instant. Negative means that a comes first: a job that
-// is about to be preempted, then the one with more GPU time at stake for each byte that it wrote last time, then the
-// one with the lower ID. O(QOS + checkpoints).
-func SaveOrder(a, b *Job, at Instant) int {
-	if (a.Preempting != nil) != (b.Preempting != nil) {
-		if a.Preempting != nil {
-			return -1
-		}
+// is about to be preempted, and last one that cannot save its work before its SIGKILL, killWait after its SIGTERM; then
+// the one with more GPU time at stake for each byte that it wrote last time, then the one with the lower ID.
+// O(QOS + checkpoints).
+func SaveOrder(a, b *Job, at Instant, killWait time.Duration) int {
+	return cmp.Or(cmp.Compare(a.saveTurn(at, killWait), b.saveTurn(at, killWait)), cmp.Compare(b.atStake(at), a.atStake(at)), cmp.Compare(a.ID, b.ID))
+}
+
+// saveTurn returns 0 for a job that has to save its work before it is preempted, 1 for one that is not preempted, and 2
+// for one that is killed before it could have saved, by the time that its last save took.
+func (j *Job) saveTurn(at Instant, killWait time.Duration) int {
+	switch {
+	case j.Preempting == nil:
 		return 1
+	case at.Add(j.WriteTime) > j.Preempting.At.Add(killWait):
+		return 2
 	}
-	return cmp.Or(cmp.Compare(b.atStake(at), a.atStake(at)), cmp.Compare(a.ID, b.ID))
+	return 0
 }
 
 // atStake returns the unsaved GPU seconds of a job for each GiB of its newest checkpoint; for each GPU one GiB counts

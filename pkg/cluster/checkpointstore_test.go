@@ -27,8 +27,8 @@ func TestCheckpointStore(t *testing.T) {
 	}
 }
 
-// TestSaveOrder: a job that is about to be preempted comes first, then the one that would repeat the most GPU time for
-// each byte.
+// TestSaveOrder: a job that is about to be preempted comes first, unless it is killed before it could have saved; then
+// the one that would repeat the most GPU time for each byte.
 func TestSaveOrder(t *testing.T) {
 	now := Instant(100 * time.Hour)
 	job := func(id JobID, gpus int, unsaved time.Duration, bytes Bytes) *Job {
@@ -36,11 +36,13 @@ func TestSaveOrder(t *testing.T) {
 			Checkpoints: []*Checkpoint{{Attempt: 1, Bytes: int64(bytes), Committed: now.Add(-unsaved)}}}
 	}
 	preempted := job(9, 1, time.Minute, 1000*GiB)
-	preempted.Preempting = &Preempting{}
-	order := []*Job{preempted, job(3, 8, time.Hour, 10*GiB), job(2, 8, time.Hour, 100*GiB), job(1, 8, time.Minute, 100*GiB), job(4, 8, time.Minute, 100*GiB)}
+	preempted.Preempting, preempted.WriteTime = &Preempting{At: now.Add(time.Minute)}, 90*time.Second
+	late := job(10, 64, 10*time.Hour, GiB)
+	late.Preempting, late.WriteTime = preempted.Preempting, 91*time.Second
+	order := []*Job{preempted, job(3, 8, time.Hour, 10*GiB), job(2, 8, time.Hour, 100*GiB), job(1, 8, time.Minute, 100*GiB), job(4, 8, time.Minute, 100*GiB), late}
 	for i := range order {
 		for k := range order {
-			if got := SaveOrder(order[i], order[k], now); (got < 0) != (i < k) || (got == 0) != (i == k) {
+			if got := SaveOrder(order[i], order[k], now, 30*time.Second); (got < 0) != (i < k) || (got == 0) != (i == k) {
 				t.Errorf("%d and %d: %d", order[i].ID, order[k].ID, got)
 			}
 		}
