@@ -53,7 +53,7 @@ test-faults: setup build
 	GREYLAG_FAULTS=all $(GO) test -count=1 -timeout 120m ./test/e2e ./internal/agent ./internal/auth ./internal/gctld \
 		./internal/pki ./internal/raftlog ./internal/runtime/containerd ./internal/server ./internal/userfile
 
-# Simulated hardware failures under many seeds, on all cores: about an hour on 2 cores. A seed that
+# Simulated hardware failures under many seeds, on all cores: about two hours on 2 cores. A seed that
 # violates an invariant prints the command that replays it.
 SEEDS ?= 1-1000
 sim:
@@ -61,6 +61,7 @@ sim:
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gsim
 	$(BIN)/gsim reliability --scenario small --check-every 1 --seeds $(SEEDS)
 	$(BIN)/gsim reliability --scenario small-storm --check-every 1 --seeds $(SEEDS)
+	$(BIN)/gsim reliability --scenario small-elastic --check-every 1 --seeds $(SEEDS)
 	$(BIN)/gsim reliability --scenario small-elastic --check-every 1 --seeds $(SEEDS)
 	$(BIN)/gsim reliability --scenario month --check-every 1000 --seeds $(SEEDS)
 

@@ -279,10 +279,14 @@ func (s *State) removeMember(j *cluster.Job, rank int) {
 	j.Steps = cluster.WithoutNode(j.Steps, int32(rank), s.now)
 }
 
-// endIfOver ends a job, a value that is not shared yet, whose last running scripts have left it.
+// endIfOver follows the departure of nodes from a job, a value that is not shared yet: it runs if only they had not started
+// its tasks, and ends if only they ran its script.
 func (s *State) endIfOver(j *cluster.Job) {
 	if j.State != cluster.Configuring && j.State != cluster.Running {
 		return
+	}
+	if j.State == cluster.Configuring && j.AllNamedReached(cluster.TaskStarted) { // it waited for a node that leaves
+		s.step(j, cluster.Run)
 	}
 	if e, over := attemptResult(j, 0); over {
 		s.end(j, e)
