@@ -29,7 +29,7 @@ func (s *State) reclaim(t *cluster.Reclaim) string {
 	}
 	j := *old
 	s.releaseNodes(&j, ranks, s.now.Add(s.policy.Elastic.Grace), "reclaimed "+s.causeOf(&j, t))
-	s.endIfOver(&j)
+	s.advance(&j, 0) // it may have waited only for what leaves
 	s.put(old, &j)
 	return ""
 }
@@ -277,21 +277,6 @@ func (s *State) removeMember(j *cluster.Job, rank int) {
 	j.Alloc = &cluster.Allocation{Nodes: slices.Delete(slices.Clone(j.Alloc.Nodes), rank, rank+1)}
 	j.Tasks = cluster.NewTasks(slices.Delete(j.Tasks.List(), rank, rank+1)...)
 	j.Steps = cluster.WithoutNode(j.Steps, int32(rank), s.now)
-}
-
-// endIfOver follows the departure of nodes from a job, a value that is not shared yet: it runs if only they had not started
-// its tasks, and ends if only they ran its script.
-func (s *State) endIfOver(j *cluster.Job) {
-	if j.State != cluster.Configuring && j.State != cluster.Running {
-		return
-	}
-	if j.State == cluster.Configuring && j.AllNamedReached(cluster.TaskStarted) { // it waited for a node that leaves
-		s.step(j, cluster.Run)
-	}
-	if e, over := attemptResult(j, 0); over {
-		s.end(j, e)
-	}
-	s.settle(j)
 }
 
 // stopLeaving ends the tasks of members whose grace time is over, in a job that is not shared yet.

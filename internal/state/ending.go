@@ -38,7 +38,8 @@ type ending struct {
 }
 
 // advance moves a job, a value that is not shared yet, as far as its tasks allow: to RUNNING, to
-// COMPLETING, and to its end. Only the task of the rank has changed. O(1) until the job ends.
+// COMPLETING, and to its end. Only the task of the rank has changed, or the members of an elastic job, with rank 0. O(1)
+// until the job ends; O(members) for an elastic job.
 func (s *State) advance(j *cluster.Job, rank int) {
 	if j.Members != nil && (j.State == cluster.Configuring || j.State == cluster.Running) {
 		rank = s.advanceMembers(j, rank)

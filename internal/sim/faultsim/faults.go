@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/faults"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -156,13 +157,13 @@ func (x *faultSim) meter() error {
 		for i := range j.Alloc.Nodes {
 			h := x.hosts[j.Alloc.Nodes[i].Node]
 			gpus += int64(len(j.Alloc.Nodes[i].GPUs))
-			all = all && h != nil && h.reachable && h.tasks[idOf(j, i)] != nil
+			all = all && h != nil && h.reachable && h.tasks[sim.TaskOf(j, i)] != nil
 		}
 		if !all || gpus == 0 {
 			continue
 		}
 		segment, since := x.segmentOf(j)
-		ran := x.leader.counted(attemptID{j.ID, j.Attempt, uint64(segment)}, since, x.State.Peek().Now())
+		ran := x.leader.counted(sim.TaskID{Job: j.ID, Attempt: j.Attempt, Granted: uint64(segment)}, since, x.State.Peek().Now())
 		c.Samples = append(c.Samples, command.JobSample{
 			Job: j.ID, Attempt: j.Attempt, Epoch: x.leader.term, Number: x.leader.round, GPUms: gpus * ran.Milliseconds(), Segment: segment,
 		})

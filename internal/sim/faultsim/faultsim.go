@@ -98,7 +98,7 @@ func newFaultSim(f *sim.Machine, policy *cluster.Policy, jobs []sim.Job, t *Opti
 	for i := range f.Nodes {
 		n := f.Nodes[i]
 		x.names = append(x.names, n.Name)
-		x.hosts[n.Name] = &host{node: n, epoch: v.Epochs[n.Name], on: true, reachable: true, tasks: map[attemptID]*hostTask{}}
+		x.hosts[n.Name] = &host{node: n, epoch: v.Epochs[n.Name], on: true, reachable: true, tasks: map[sim.TaskID]*hostTask{}}
 	}
 	return x, x.prepare(f)
 }

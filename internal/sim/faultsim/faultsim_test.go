@@ -319,7 +319,7 @@ var sabotage = map[string]func(x *faultSim) bool{
 		for id := range x.ResultOf {
 			for _, name := range x.names {
 				for a := range cluster.Attempt(20) {
-					x.begun[attemptOn{attemptID{job: id, attempt: a}, name}] = true
+					x.begun[attemptOn{sim.TaskID{Job: id, Attempt: a}, name}] = true
 				}
 			}
 		}

@@ -1,7 +1,6 @@
 package faultsim
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,33 +12,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// attemptID identifies an attempt, or a membership of a node in one; attemptOn its task on one node.
-type attemptID struct {
-	job     cluster.JobID
-	attempt cluster.Attempt
-	granted uint64 // of a node of an elastic job: the log index of its grant; else 0
-}
-
-// idOf identifies the task of a rank.
-func idOf(j *cluster.Job, rank int) attemptID {
-	id := attemptID{job: j.ID, attempt: j.Attempt}
-	if j.Members != nil {
-		id.granted = j.GrantOf(rank)
-	}
-	return id
-}
-
-// wantedBy reports whether a job has the task on a node.
-func (id attemptID) wantedBy(j *cluster.Job, node string) bool {
-	if j.Attempt != id.attempt || !j.State.HasAllocation() {
-		return false
-	}
-	rank := slices.IndexFunc(j.Alloc.Nodes, func(a cluster.NodeAllocation) bool { return a.Node == node })
-	return rank >= 0 && idOf(j, rank) == id
-}
-
+// attemptOn identifies a task and its node.
 type attemptOn struct {
-	attemptID
+	sim.TaskID
 	node string
 }
 
@@ -52,7 +27,7 @@ type host struct {
 	reachable bool // the controllers receive its messages
 	losses    int  // how often it was lost
 	seen      uint64
-	tasks     map[attemptID]*hostTask
+	tasks     map[sim.TaskID]*hostTask
 }
 
 // hostTask is a task on a machine.
@@ -65,10 +40,8 @@ type hostTask struct {
 }
 
 // order returns the tasks of a machine in a fixed order.
-func (h *host) order() []attemptID {
-	return slices.SortedFunc(maps.Keys(h.tasks), func(a, b attemptID) int {
-		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.granted, b.granted))
-	})
+func (h *host) order() []sim.TaskID {
+	return slices.SortedFunc(maps.Keys(h.tasks), sim.TaskID.Compare)
 }
 
 // Durations of messages and of machines.
@@ -83,9 +56,9 @@ func (x *faultSim) sync(h *host) error {
 	if !h.reachable {
 		return nil
 	}
-	wanted := map[attemptID]bool{}
+	wanted := map[sim.TaskID]bool{}
 	for j, rank := range x.State.View().OnNode(h.node.Name) {
-		id := idOf(j, rank)
+		id := sim.TaskOf(j, rank)
 		wanted[id] = true
 		t, there := h.tasks[id]
 		switch {
@@ -113,12 +86,12 @@ func (x *faultSim) sync(h *host) error {
 func stops(j *cluster.Job, rank int) bool { return j.Members != nil && j.Members.List[rank].Stops }
 
 // launch begins a task and checks that no resource is allocated twice.
-func (x *faultSim) launch(h *host, id attemptID, j *cluster.Job, rank int) error {
+func (x *faultSim) launch(h *host, id sim.TaskID, j *cluster.Job, rank int) error {
 	a := &j.Alloc.Nodes[rank]
 	t := &hostTask{rank: rank, gpus: a.GPUs, cpus: a.CPUs, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskStarted, Started: x.Now}}
 	on := attemptOn{id, h.node.Name}
 	if x.begun[on] {
-		return fmt.Errorf("%w: attempt %d of job %d begins on node %s a second time", ErrViolation, id.attempt, id.job, h.node.Name)
+		return fmt.Errorf("%w: attempt %d of job %d begins on node %s a second time", ErrViolation, id.Attempt, id.Job, h.node.Name)
 	}
 	x.begun[on] = true
 	cpus := t.cpus
@@ -130,7 +103,7 @@ func (x *faultSim) launch(h *host, id attemptID, j *cluster.Job, rank int) error
 		cpus += o.cpus
 		for _, g := range o.gpus {
 			if slices.Contains(t.gpus, g) {
-				return fmt.Errorf("%w: GPU %d of node %s is given to job %d while job %d has it", ErrViolation, g, h.node.Name, id.job, other.job)
+				return fmt.Errorf("%w: GPU %d of node %s is given to job %d while job %d has it", ErrViolation, g, h.node.Name, id.Job, other.Job)
 			}
 		}
 	}
@@ -157,7 +130,7 @@ type taskEnd struct {
 }
 
 // finish ends a running task; the node is clean soon after.
-func (x *faultSim) finish(h *host, id attemptID, t *hostTask, e taskEnd) {
+func (x *faultSim) finish(h *host, id sim.TaskID, t *hostTask, e taskEnd) {
 	if t.task.Phase >= cluster.TaskEnded || h.tasks[id] != t {
 		return
 	}
@@ -172,7 +145,7 @@ func (x *faultSim) finish(h *host, id attemptID, t *hostTask, e taskEnd) {
 }
 
 // stop ends a task that is not wanted any more.
-func (x *faultSim) stop(h *host, id attemptID, t *hostTask) {
+func (x *faultSim) stop(h *host, id sim.TaskID, t *hostTask) {
 	if t.stopping || t.task.Phase >= cluster.TaskEnded {
 		return
 	}
@@ -191,7 +164,7 @@ func (x *faultSim) report(h *host) error {
 	r := &command.ReportTasks{Node: h.node.Name, Epoch: h.epoch, Seen: h.seen, GPUs: slices.Clone(h.node.GPUs)}
 	for _, id := range h.order() {
 		t := h.tasks[id]
-		said := command.TaskReport{Job: id.job, Attempt: id.attempt, Granted: id.granted, Task: t.task}
+		said := command.TaskReport{Job: id.Job, Attempt: id.Attempt, Granted: id.Granted, Task: t.task}
 		if t.task.Ended > 0 {
 			said.Ran = t.task.Ended.Sub(t.task.Started)
 		}
@@ -238,8 +211,8 @@ func (x *faultSim) deliver(h *host, r *command.ReportTasks) error {
 	}
 	view := x.State.View()
 	for id, t := range h.tasks {
-		j, known := view.Job(id.job)
-		if t.task.Phase == cluster.TaskClean && !(known && id.wantedBy(j, h.node.Name)) {
+		j, known := view.Job(id.Job)
+		if t.task.Phase == cluster.TaskClean && !(known && id.WantedBy(j, h.node.Name)) {
 			delete(h.tasks, id)
 		}
 	}

@@ -290,12 +290,12 @@ func (x *faultSim) recordAttempt(res *sim.Result, old, j *cluster.Job) {
 
 // simulateTask schedules the end of a task: most end as the log says, some fail. It depends on the
 // job and the attempt alone.
-func (x *faultSim) simulateTask(h *host, id attemptID, t *hostTask, j *cluster.Job) {
-	at, known := x.ResultOf[id.job]
+func (x *faultSim) simulateTask(h *host, id sim.TaskID, t *hostTask, j *cluster.Job) {
+	at, known := x.ResultOf[id.Job]
 	if !known {
 		return
 	}
-	r := x.streams.For(faults.Attempts, uint64(at), uint64(id.attempt))
+	r := x.streams.For(faults.Attempts, uint64(at), uint64(id.Attempt))
 	run, how := x.Jobs[at].Run, taskEnd{cause: cluster.Exited}
 	if faults.Yes(r, x.Faults.Fail) {
 		part := time.Duration(r.Float64() * float64(run))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/schedule"
+	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -24,9 +25,9 @@ type leader struct {
 	snapshot []byte
 	log      []logged // since the snapshot
 	term     uint64
-	round    uint64                 // of metering
-	counts   map[attemptID]counting // in this term
-	plan     *cluster.Plan          // the last one
+	round    uint64                  // of metering
+	counts   map[sim.TaskID]counting // in this term
+	plan     *cluster.Plan           // the last one
 }
 
 // counting is the metered run time of an attempt.
@@ -41,12 +42,12 @@ func (l *leader) save(s *state.State) error {
 	if err := s.View().Encode(&b); err != nil {
 		return err
 	}
-	l.snapshot, l.log, l.counts, l.round = b.Bytes(), nil, map[attemptID]counting{}, 0
+	l.snapshot, l.log, l.counts, l.round = b.Bytes(), nil, map[sim.TaskID]counting{}, 0
 	return nil
 }
 
 // counted returns the metered run time of an attempt in this term.
-func (l *leader) counted(id attemptID, started, now cluster.Instant) time.Duration {
+func (l *leader) counted(id sim.TaskID, started, now cluster.Instant) time.Duration {
 	c, known := l.counts[id]
 	if !known && l.term == 1 {
 		c.last = started

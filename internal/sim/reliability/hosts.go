@@ -1,7 +1,6 @@
 package reliability
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,31 +10,6 @@ import (
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/pkg/cluster"
 )
-
-// attemptID identifies an attempt, or a membership of a node in one.
-type attemptID struct {
-	job     cluster.JobID
-	attempt cluster.Attempt
-	granted uint64 // of a node of an elastic job: the log index of its grant; else 0
-}
-
-// idOf identifies the task of a rank.
-func idOf(j *cluster.Job, rank int) attemptID {
-	id := attemptID{job: j.ID, attempt: j.Attempt}
-	if j.Members != nil {
-		id.granted = j.GrantOf(rank)
-	}
-	return id
-}
-
-// wantedBy reports whether a job has the task on a node.
-func (id attemptID) wantedBy(j *cluster.Job, node string) bool {
-	if j.Attempt != id.attempt || !j.State.HasAllocation() {
-		return false
-	}
-	rank := slices.IndexFunc(j.Alloc.Nodes, func(a cluster.NodeAllocation) bool { return a.Node == node })
-	return rank >= 0 && idOf(j, rank) == id
-}
 
 // stops reports whether the task of a rank ends because its node leaves the job.
 func stops(j *cluster.Job, rank int) bool { return j.Members != nil && j.Members.List[rank].Stops }
@@ -55,7 +29,7 @@ type host struct {
 	draws      uint64
 	seen       uint64
 	syncing    bool // a message with its wanted tasks is on its way
-	tasks      map[attemptID]*hostTask
+	tasks      map[sim.TaskID]*hostTask
 	conditions []cluster.Condition
 	failed     *failure
 	gpusNew    bool // its GPUs have changed since its last report
@@ -80,10 +54,8 @@ const (
 )
 
 // order returns the tasks of a machine in a fixed order.
-func (h *host) order() []attemptID {
-	return slices.SortedFunc(maps.Keys(h.tasks), func(a, b attemptID) int {
-		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.granted, b.granted))
-	})
+func (h *host) order() []sim.TaskID {
+	return slices.SortedFunc(maps.Keys(h.tasks), sim.TaskID.Compare)
 }
 
 // boot makes a machine start again, without its tasks.
@@ -120,9 +92,9 @@ func (x *simulation) sync(h *host) error {
 	if !h.reachable {
 		return nil
 	}
-	wanted := map[attemptID]bool{}
+	wanted := map[sim.TaskID]bool{}
 	for j, rank := range x.State.View().OnNode(h.node.Name) {
-		id := idOf(j, rank)
+		id := sim.TaskOf(j, rank)
 		wanted[id] = true
 		t, there := h.tasks[id]
 		switch {
@@ -148,7 +120,7 @@ func (x *simulation) sync(h *host) error {
 
 // launch begins a task, and checks that no GPU is given to two tasks, and that no other attempt of the job runs
 // on a machine that responds.
-func (x *simulation) launch(h *host, id attemptID, j *cluster.Job, rank int) error {
+func (x *simulation) launch(h *host, id sim.TaskID, j *cluster.Job, rank int) error {
 	t := &hostTask{gpus: j.Alloc.Nodes[rank].GPUs, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskWanted}}
 	for _, other := range h.order() {
 		o := h.tasks[other]
@@ -157,7 +129,7 @@ func (x *simulation) launch(h *host, id attemptID, j *cluster.Job, rank int) err
 		}
 		for _, g := range o.gpus {
 			if slices.Contains(t.gpus, g) {
-				return fmt.Errorf("%w: GPU %d of node %s is given to job %d while job %d has it", ErrViolation, g, h.node.Name, id.job, other.job)
+				return fmt.Errorf("%w: GPU %d of node %s is given to job %d while job %d has it", ErrViolation, g, h.node.Name, id.Job, other.Job)
 			}
 		}
 	}
@@ -175,7 +147,7 @@ func (x *simulation) launch(h *host, id attemptID, j *cluster.Job, rank int) err
 		if h.tasks[id] != t || t.task.Phase >= cluster.TaskEnded || t.stopping {
 			return nil
 		}
-		if s := x.slotOf[id.job]; rank == 0 && s != nil && s.damaged[j.Resume] {
+		if s := x.slotOf[id.Job]; rank == 0 && s != nil && s.damaged[j.Resume] {
 			x.finish(h, id, t, cluster.Task{Cause: cluster.CheckpointFailed, Message: fmt.Sprintf("checkpoint %d: shard-0017: 3 of 420 pieces differ", j.Resume)})
 			return x.report(h)
 		}
@@ -186,14 +158,14 @@ func (x *simulation) launch(h *host, id attemptID, j *cluster.Job, rank int) err
 }
 
 // checkAlone checks that no task of an earlier attempt of a job runs on a machine that responds.
-func (x *simulation) checkAlone(id attemptID) error {
+func (x *simulation) checkAlone(id sim.TaskID) error {
 	for _, h := range x.hosts {
 		if !h.reachable {
 			continue
 		}
 		for other, t := range h.tasks {
-			if other.job == id.job && other.attempt < id.attempt && t.task.Phase < cluster.TaskEnded && !t.stopping {
-				return fmt.Errorf("%w: attempt %d of job %d runs on node %s while attempt %d starts", ErrViolation, other.attempt, id.job, h.node.Name, id.attempt)
+			if other.Job == id.Job && other.Attempt < id.Attempt && t.task.Phase < cluster.TaskEnded && !t.stopping {
+				return fmt.Errorf("%w: attempt %d of job %d runs on node %s while attempt %d starts", ErrViolation, other.Attempt, id.Job, h.node.Name, id.Attempt)
 			}
 		}
 	}
@@ -201,7 +173,7 @@ func (x *simulation) checkAlone(id attemptID) error {
 }
 
 // finish ends a task as end describes; the node is clean soon after.
-func (x *simulation) finish(h *host, id attemptID, t *hostTask, end cluster.Task) {
+func (x *simulation) finish(h *host, id sim.TaskID, t *hostTask, end cluster.Task) {
 	if t.task.Phase >= cluster.TaskEnded || h.tasks[id] != t {
 		return
 	}
@@ -215,7 +187,7 @@ func (x *simulation) finish(h *host, id attemptID, t *hostTask, end cluster.Task
 }
 
 // stop ends a task that is not wanted any more.
-func (x *simulation) stop(h *host, id attemptID, t *hostTask) {
+func (x *simulation) stop(h *host, id sim.TaskID, t *hostTask) {
 	if t.stopping || t.task.Phase >= cluster.TaskEnded {
 		return
 	}
@@ -238,7 +210,7 @@ func (x *simulation) report(h *host) error {
 	}
 	for _, id := range h.order() {
 		t := h.tasks[id]
-		said := command.TaskReport{Job: id.job, Attempt: id.attempt, Granted: id.granted, Task: t.task}
+		said := command.TaskReport{Job: id.Job, Attempt: id.Attempt, Granted: id.Granted, Task: t.task}
 		if t.task.Ended > 0 && t.task.Started > 0 {
 			said.Ran = t.task.Ended.Sub(t.task.Started)
 		}
@@ -251,8 +223,8 @@ func (x *simulation) report(h *host) error {
 	}
 	view := x.State.View()
 	for id, t := range h.tasks {
-		j, known := view.Job(id.job)
-		if t.task.Phase == cluster.TaskClean && !(known && id.wantedBy(j, h.node.Name)) {
+		j, known := view.Job(id.Job)
+		if t.task.Phase == cluster.TaskClean && !(known && id.WantedBy(j, h.node.Name)) {
 			delete(h.tasks, id)
 		}
 	}

@@ -123,7 +123,7 @@ func (x *simulation) submit(s *slot) error {
 // program is the program of an attempt, from the instant at which all its tasks run.
 type program struct {
 	slot    *slot
-	id      attemptID
+	id      sim.TaskID
 	hosts   []*host
 	started cluster.Instant // of the attempt
 	done    time.Duration   // progress until since
@@ -153,7 +153,7 @@ func (x *simulation) later(p *program, d time.Duration, do func() error) {
 	p.version++
 	version := p.version
 	x.in(d, func() error {
-		if p.version != version || x.programs[p.id.job] != p {
+		if p.version != version || x.programs[p.id.Job] != p {
 			return nil
 		}
 		return do()
@@ -243,7 +243,7 @@ func (x *simulation) held(s *slot, j *cluster.Job) {
 
 // begin begins the program of an attempt: it prepares itself, and then works.
 func (x *simulation) begin(s *slot, j *cluster.Job) {
-	p := &program{slot: s, id: idOf(j, 0), started: j.Started}
+	p := &program{slot: s, id: sim.TaskOf(j, 0), started: j.Started}
 	for i := range j.Alloc.Nodes {
 		p.hosts = append(p.hosts, x.named[j.Alloc.Nodes[i].Node])
 	}
@@ -273,7 +273,7 @@ func (x *simulation) stallAtOnce(p *program) {
 func (x *simulation) workOn(p *program) error {
 	s := p.slot
 	if p.done < s.saved {
-		return fmt.Errorf("%w: attempt %d of job %d resumes at %s, its newest good checkpoint is at %s", ErrViolation, p.id.attempt, p.id.job, p.done, s.saved)
+		return fmt.Errorf("%w: attempt %d of job %d resumes at %s, its newest good checkpoint is at %s", ErrViolation, p.id.Attempt, p.id.Job, p.done, s.saved)
 	}
 	p.since = x.Now
 	x.recordWork(p)
@@ -311,10 +311,10 @@ func (p *program) gpus() float64 { return float64(p.slot.nodes) * float64(p.slot
 func (x *simulation) commit(p *program) error {
 	s := p.slot
 	p.number++
-	j, _ := x.State.Peek().Job(p.id.job)
-	dir := fmt.Sprintf("/checkpoints/%d/a%d-%d", p.id.job, p.id.attempt, p.number)
+	j, _ := x.State.Peek().Job(p.id.Job)
+	dir := fmt.Sprintf("/checkpoints/%d/a%d-%d", p.id.Job, p.id.Attempt, p.number)
 	answer, err := x.Apply(&command.CommitCheckpoint{
-		Actor: command.Actor{Identity: j.Spec.Owner, Source: "simulation"}, Job: p.id.job, Attempt: p.id.attempt,
+		Actor: command.Actor{Identity: j.Spec.Owner, Source: "simulation"}, Job: p.id.Job, Attempt: p.id.Attempt,
 		Checkpoint: cluster.Checkpoint{Step: int64(p.done / time.Second), Dir: dir, Files: int64(s.nodes), Bytes: 1 << 40, Digest: sha256.Sum256([]byte(dir)), State: cluster.CheckpointVerified},
 	})
 	if err != nil {
@@ -326,7 +326,7 @@ func (x *simulation) commit(p *program) error {
 	}
 	x.r.Checkpoints++
 	s.points[a.Number] = p.done.Truncate(time.Second)
-	if faults.Yes(x.streams.For(streamCheckpoints, uint64(p.id.job), uint64(a.Number)), x.m.Damaged) {
+	if faults.Yes(x.streams.For(streamCheckpoints, uint64(p.id.Job), uint64(a.Number)), x.m.Damaged) {
 		s.damaged[a.Number] = true
 		return nil
 	}
@@ -369,8 +369,8 @@ func (x *simulation) followNotice(p *program) {
 // stallOn stalls the programs that a failure of a node hits.
 func (x *simulation) stallOn(h *host, f *failure) {
 	for _, id := range h.order() {
-		p := x.programs[id.job]
-		if p == nil || p.id.attempt != id.attempt || !h.tasks[id].hitBy(f) || f.cause == causeLeaf && len(p.hosts) == 1 {
+		p := x.programs[id.Job]
+		if p == nil || p.id.Attempt != id.Attempt || !h.tasks[id].hitBy(f) || f.cause == causeLeaf && len(p.hosts) == 1 {
 			continue
 		}
 		x.stall(p, f, h)

@@ -115,7 +115,7 @@ func (x *simulation) addHosts(f *sim.Machine) {
 	for i := range f.Nodes {
 		h := &host{
 			index: i, node: f.Nodes[i], leaf: i / x.m.LeafNodes, rack: i / x.m.RackNodes, on: true, reachable: true,
-			tasks: map[attemptID]*hostTask{}, conditions: []cluster.Condition{},
+			tasks: map[sim.TaskID]*hostTask{}, conditions: []cluster.Condition{},
 		}
 		if h.often = faults.Yes(x.streams.For(streamOften, uint64(i), 0), x.m.Often); h.often {
 			x.r.Often++
