@@ -249,8 +249,9 @@ func (l *Log) awaitLearner(ctx context.Context, t target) error {
 }
 
 // RemoveMember removes a member from the cluster; the member stops when it learns of it
-// (removed.go). Only the leader can do it, also for itself. Removing one that is up while another
-// is down can cost the majority: the caller decides.
+// (removed.go). Only the leader can do it, also for itself: it may have stopped by the time that
+// RemoveMember returns nil. Removing one that is up while another is down can cost the majority: the
+// caller decides.
 func (l *Log) RemoveMember(ctx context.Context, id string) error {
 	err := l.change(ctx, func(servers []raft.Server) (raft.IndexFuture, error) {
 		server, known := find(servers, id)
@@ -262,6 +263,9 @@ func (l *Log) RemoveMember(ctx context.Context, id string) error {
 		}
 		return l.raft.RemoveServer(server.ID, 0, enqueueTimeout), nil
 	})
+	if id == l.self.ID && errors.Is(l.Err(), ErrRemoved) {
+		return nil // the member may stop before it hears that its own request was committed
+	}
 	if err != nil {
 		return fmt.Errorf("remove member %s: %w", id, err)
 	}
