@@ -188,6 +188,12 @@ func blankOfUser(k kind) Command {
 		return new(SetCheckpoint)
 	case kindFenceNode:
 		return new(FenceNode)
+	case kindSetOffers:
+		return new(SetOffers)
+	case kindUpdateLeases:
+		return new(UpdateLeases)
+	case kindEndLeases:
+		return new(EndLeases)
 	}
 	return nil
 }
@@ -274,5 +280,11 @@ func fieldsOfUser(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, setCheckpointFields)
 	case *FenceNode:
 		codec.Record(c, x, fenceNodeFields)
+	case *SetOffers:
+		codec.Record(c, x, setOffersFields)
+	case *UpdateLeases:
+		codec.Record(c, x, updateLeasesFields)
+	case *EndLeases:
+		codec.Record(c, x, endLeasesFields)
 	}
 }

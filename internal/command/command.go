@@ -56,6 +56,9 @@ const (
 	kindCommitCheckpoint
 	kindSetCheckpoint
 	kindFenceNode
+	kindSetOffers
+	kindUpdateLeases
+	kindEndLeases
 )
 
 // Role is what an actor may do.
@@ -220,6 +223,7 @@ type ReportTasks struct {
 	GPUs  []cluster.GPU // nil when unchanged
 	// Conditions are those of the node; nil when it has not checked itself yet.
 	Conditions []cluster.Condition
+	Reclaim    cluster.Instant // the deadline of the cloud's notice that it takes the node back; 0 without one
 }
 
 // TaskReport is one task as its node sees it.
@@ -355,6 +359,7 @@ type UseToken struct {
 	Name string // of the program that joins, and its request
 	// Certificate is what the program gets.
 	Certificate Certificate
+	Instance    string // of a leased node: its name in the cloud
 }
 
 // PutBlob stores one part of a script or an environment that is too large for the

@@ -112,6 +112,7 @@ func reportFields(c *codec.Coder, x *ReportTasks) {
 	if c.Reading() && checked && x.Conditions == nil {
 		x.Conditions = []cluster.Condition{}
 	}
+	codec.Int(c, &x.Reclaim)
 }
 
 func taskReport(c *codec.Coder, x *TaskReport) { codec.Record(c, x, taskReportFields) }
@@ -166,6 +167,7 @@ func planFields(c *codec.Coder, x *CommitPlan) {
 	codec.List(c, &x.Plan.Evictions, eviction)
 	codec.List(c, &x.Plan.Reclaims, reclaim)
 	codec.List(c, &x.Plan.Grants, nodeGrant)
+	codec.List(c, &x.Plan.Launches, launch)
 }
 
 func reclaim(c *codec.Coder, x *cluster.Reclaim) { codec.Record(c, x, reclaimFields) }
@@ -244,6 +246,7 @@ func useTokenFields(c *codec.Coder, x *UseToken) {
 	codec.Uint(c, &x.Kind)
 	codec.String(c, &x.Name)
 	codec.Record(c, &x.Certificate, CertificateFields)
+	codec.String(c, &x.Instance)
 }
 
 func putBlobFields(c *codec.Coder, x *PutBlob) {

@@ -103,6 +103,7 @@ func every(seed uint64, full bool) []Command {
 		filled[SetCron](seed, full), filled[UpdateCron](seed, full), filled[RecordCron](seed, full), filled[AttachStep](seed, full),
 		filled[SetSecret](seed, full), filled[DeleteSecrets](seed, full), filled[ResealSecrets](seed, full),
 		filled[CommitCheckpoint](seed, full), filled[SetCheckpoint](seed, full), filled[FenceNode](seed, full),
+		filled[SetOffers](seed, full), filled[UpdateLeases](seed, full), filled[EndLeases](seed, full),
 	}
 }
 

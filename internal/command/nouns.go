@@ -208,6 +208,9 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 	codec.Int(c, &x.Elastic.Step)
 	codec.Int(c, &x.Elastic.Signal)
 	codec.Bool(c, &x.Elastic.BatchOnly)
+	codec.Record(c, &x.Burst, burstFields)
+	codec.List(c, &x.StageIn, stagingFields)
+	codec.List(c, &x.StageOut, stagingFields)
 }
 
 func retryFields(c *codec.Coder, x *cluster.Retry) {
@@ -370,6 +373,9 @@ func NodeFields(c *codec.Coder, x *cluster.Node) {
 	codec.Int(c, &x.Joined)
 	codec.List(c, &x.Failures, nodeFailure)
 	codec.Int(c, &x.FaultSince)
+	codec.Uint(c, &x.Market)
+	codec.Record(c, &x.Rental, rentalFields)
+	codec.Int(c, &x.Reclaim)
 }
 
 func nodeFailure(c *codec.Coder, x *cluster.NodeFailure) { codec.Record(c, x, nodeFailureFields) }
@@ -466,6 +472,7 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.Int(c, &x.Elastic.Interval)
 	codec.Int(c, &x.OutputWarn)
 	codec.Int(c, &x.MaxOutput)
+	codec.Record(c, &x.Burst, burstPolicyFields)
 }
 
 func checkpointStore(c *codec.Coder, x *cluster.CheckpointStore) {
@@ -550,6 +557,7 @@ func partitionFields(c *codec.Coder, x *cluster.Partition) {
 	codec.Int(c, &x.MemPerCPU)
 	codec.Int(c, &x.MemPerGPU)
 	codec.Int(c, &x.GPUShare)
+	codec.Uint(c, &x.Burst)
 }
 
 func qos(c *codec.Coder, x *cluster.QOS) { codec.Record(c, x, qosFields) }
@@ -571,4 +579,8 @@ func qosFields(c *codec.Coder, x *cluster.QOS) {
 	codec.Int(c, &x.InactiveLimit)
 	codec.Int(c, &x.OutputWarn)
 	codec.Int(c, &x.MaxOutput)
+	codec.Uint(c, &x.Burst)
+	codec.Int(c, &x.BurstValue)
+	codec.Int(c, &x.BurstMaxWait)
+	codec.Int(c, &x.MinOnDemand)
 }

@@ -66,6 +66,9 @@ type JobSpec struct {
 	// RequeueAtLimit continues a job at its time limit as the next attempt, if it made progress.
 	RequeueAtLimit bool
 	Elastic        Elastic // whether its number of nodes may change while it runs
+	Burst          Burst   // whether it may run on leased nodes
+	// StageIn is copied to each node before the script starts there, and StageOut from the first one after it has ended.
+	StageIn, StageOut []Staging
 }
 
 // JobText is a text of a specification with its limit in bytes.

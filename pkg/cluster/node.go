@@ -103,6 +103,10 @@ type Node struct {
 
 	Joined   Instant       // of its first registration
 	Failures []NodeFailure // its last failures, oldest first; replaced, never changed
+
+	Market  Market  // of a leased node: spot or on demand
+	Rental  Rental  // of a leased node
+	Reclaim Instant // the deadline of the cloud's notice that it takes the node back; 0 without one
 }
 
 // RebootWhen says when a node reboots for an operator.

@@ -22,6 +22,8 @@ type Snapshot struct {
 	// Models holds the node models of each partition. When it is nil, jobs that name no GPU type
 	// count against the limits of all types, and exclusive jobs count what they request.
 	Models map[string][]NodeModel
+	// Burst is what decides about leases; nil where the cluster has no offers and no leases.
+	Burst *BurstView
 	// Switches is the fabric; empty when every node is attached to one switch.
 	Switches []Switch
 	// Ended returns a job that is no longer active, as it ended; nil when it is unknown.
@@ -51,11 +53,12 @@ type Plan struct {
 	Evictions []Preemption
 	Reclaims  []Reclaim
 	Grants    []NodeGrant
+	Launches  []Launch // at most one
 }
 
 // Empty reports whether the plan changes nothing.
 func (p *Plan) Empty() bool {
-	return len(p.Starts)+len(p.Evictions)+len(p.Reclaims)+len(p.Grants)+len(p.Verdicts) == 0
+	return len(p.Starts)+len(p.Evictions)+len(p.Reclaims)+len(p.Grants)+len(p.Launches)+len(p.Verdicts) == 0
 }
 
 // PlannedStart starts one job now on a placement.

@@ -21,6 +21,7 @@ type Partition struct {
 	MemPerCPU     Bytes         // for jobs that request no memory; 0 means their share of each node
 	MemPerGPU     Bytes         // for those of them that request GPUs; 0 means as MemPerCPU
 	GPUShare      int32         // the most jobs that may share a GPU; 0: none may
+	Burst         BurstMode     // of jobs that request none, and whose QOS has none
 }
 
 // Allows reports whether jobs of an account may run in the partition.
@@ -61,7 +62,15 @@ type QOS struct {
 	InactiveWarning, InactiveLimit time.Duration
 	OutputWarn                     Bytes
 	MaxOutput                      Bytes
-	Open                           bool // every user whose account has no list of QOS may use it; else it must be granted
+	// Burst is the mode of jobs that request none.
+	Burst BurstMode
+	// BurstValue is what an hour less of waiting is worth for each GPU, in millionths of the currency; BurstMaxWait is a
+	// wait from which on nodes are leased at any worst-case cost within the budgets; 0: none.
+	BurstValue   int64
+	BurstMaxWait time.Duration
+	// MinOnDemand is the percentage of its leased nodes that must not be spot nodes.
+	MinOnDemand int32
+	Open        bool // every user whose account has no list of QOS may use it; else it must be granted
 }
 
 // Policy is the cluster-wide rules: one replicated document with a version.
@@ -103,6 +112,7 @@ type Policy struct {
 	// CheckpointStores are the file systems to which only some jobs may write checkpoints at a time.
 	CheckpointStores []CheckpointStore
 	Elastic          ElasticPolicy
+	Burst            BurstPolicy
 }
 
 // DefaultPolicy returns the policy of a new cluster: one partition over all nodes and five tiers.
@@ -112,7 +122,7 @@ func DefaultPolicy() Policy {
 		Admins:     []string{"root"},
 		Partitions: []Partition{{Name: "main", Nodes: []string{"ALL"}, Default: true, DefaultTime: time.Hour}},
 		QOS: []QOS{
-			{Name: "production", Tier: 5}, {Name: "premium", Tier: 4}, {Name: "standard", Tier: 3, Open: true},
+			{Name: "production", Tier: 5, MinOnDemand: 100}, {Name: "premium", Tier: 4}, {Name: "standard", Tier: 3, Open: true},
 			{Name: "batch", Tier: 2, Open: true}, {Name: "interactive", Tier: 1, Open: true},
 		},
 		DefaultQOS:    "standard",
@@ -127,6 +137,7 @@ func DefaultPolicy() Policy {
 		Scheduling: DefaultScheduling(),
 		Credits:    DefaultCreditPolicy(),
 		Elastic:    DefaultElasticPolicy(),
+		Burst:      DefaultBurstPolicy(),
 	}
 }
 

@@ -1,0 +1,108 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// LeaseID numbers leases: it never returns in a cluster.
+type LeaseID uint64
+
+// NodeName returns the name of the node of the lease.
+func (id LeaseID) NodeName() string { return fmt.Sprintf("%s%d", LeasedPrefix, id) }
+
+// IsLeased reports whether a node name is that of a leased node.
+func IsLeased(node string) bool { return strings.HasPrefix(node, LeasedPrefix) }
+
+// LeaseState is the state of a leased node.
+type LeaseState uint8
+
+// The states. A lease only moves forward; it may skip states.
+const (
+	LeasePlanned     LeaseState = iota + 1 // decided and paid for; no request was sent
+	LeaseRequested                         // a request may have reached the cloud
+	LeaseLaunched                          // the cloud has the instance
+	LeaseJoined                            // its node has registered, and has had no job yet
+	LeaseRunning                           // its node has had a job
+	LeaseDraining                          // its node takes no new jobs: it ends when the last one has ended
+	LeaseTerminating                       // the instance is to end
+	LeaseGone                              // the cloud has confirmed that there is no instance
+)
+
+var leaseStateNames = [...]string{
+	LeasePlanned: "PLANNED", LeaseRequested: "REQUESTED", LeaseLaunched: "LAUNCHED", LeaseJoined: "JOINED", LeaseRunning: "RUNNING",
+	LeaseDraining: "DRAINING", LeaseTerminating: "TERMINATING", LeaseGone: "GONE",
+}
+
+// String is the state's name as users read it.
+func (s LeaseState) String() string {
+	if s == 0 || int(s) >= len(leaseStateNames) {
+		return "?"
+	}
+	return leaseStateNames[s]
+}
+
+// Lease is one rented node. A Lease is replaced, never changed in place. Money is in millionths of the policy's
+// currency.
+type Lease struct {
+	ID      LeaseID
+	Launch  LeaseID // the first of the leases that one request is for; its own ID if it is the first
+	Nodes   int32   // leases of the launch
+	Job     JobID   // the job that it was leased for
+	Attempt Attempt
+	Account string // that pays, and whose jobs may use the node
+	Offer   Offer  // as it was at the decision
+	State   LeaseState
+	Since   Instant // of the state
+	Created Instant
+	// Deadline is when the state ends at the latest: a request that is not answered, a node that does not join, a job
+	// that does not end, an instance that does not terminate. 0: none.
+	Deadline Instant
+	Try      uint32 // requests for the launch: each has a client token of its own; it grows only after a confirmed failure
+	// For is the pending job that only may use the node; 0 once it has started or no longer needs the node.
+	For       JobID
+	IdleSince Instant // since when its node has had no job; 0 while it has one, or has not joined
+	MaxPrice  int64   // of an hour: the cloud refuses a higher one
+	Price     int64   // of an hour, as the cloud has confirmed; 0 before that
+	Lifetime  time.Duration
+	Expires   Instant // the instance ends then at the latest: Launched plus Lifetime; 0 before that
+	Reserved  int64   // set aside for it; 0 once it is Gone
+	Cost      int64   // once it is Gone
+	Month     Instant // start of the month (UTC) whose budgets it counts in: that of the decision
+
+	Instance string // the cloud's name; "" before it is launched
+	Address  string
+	Launched Instant // when the request that had success was sent
+	Joined   Instant
+	Ended    Instant // when the cloud no longer had the instance
+	// Reclaim is the deadline of the cloud's notice that it takes the instance back; 0 without one.
+	Reclaim     Instant
+	Interrupted bool   // the cloud took the instance back
+	Why         string // why it ended or ends, or what its last request failed with
+	Console     string // the end of the console output of an instance that never joined; at most MaxConsole bytes
+	Token       Digest // hash of the join token of the launch
+	NodeGone    bool   // its node is no longer registered
+}
+
+// MaxConsole bounds the console output that is kept of an instance, in bytes.
+const MaxConsole = 4 << 10
+
+// Live reports whether the instance exists or may come into existence.
+func (l *Lease) Live() bool { return l.State != LeaseGone }
+
+// Usable reports whether the node of the lease takes new jobs.
+func (l *Lease) Usable() bool { return l.State == LeaseJoined || l.State == LeaseRunning }
+
+// ClientToken returns the token by which the cloud recognizes a repeated request of a launch.
+func (l *Lease) ClientToken(clusterID string) string {
+	return fmt.Sprintf("greylag-%s-%d-%d", clusterID, l.Launch, l.Try)
+}
+
+// Rental is what a node has from its lease, for the scheduler. The zero value is that of a node of the site.
+type Rental struct {
+	Lease   LeaseID
+	Account string
+	For     JobID   // the only job that may use it; 0: all jobs of the account that may burst
+	Until   Instant // no job may run on it from then on
+}
