@@ -45,6 +45,14 @@ var policyParts = []policyPart{
 		return cluster.Policy{CheckpointStores: p.CheckpointStores}
 	}},
 	{"elastic", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Elastic: p.Elastic} }},
+	{"burst", func(p *cluster.Policy) cluster.Policy {
+		rest := p.Burst
+		rest.Budgets = nil
+		return cluster.Policy{Burst: rest}
+	}},
+	{"burst_budget", func(p *cluster.Policy) cluster.Policy {
+		return cluster.Policy{Burst: cluster.BurstPolicy{Budgets: p.Burst.Budgets}}
+	}},
 	{"credits", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Credits: p.Credits} }},
 }
 

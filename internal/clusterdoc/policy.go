@@ -61,9 +61,11 @@ type policy struct {
 	FairShare  fairShare    `toml:"fair_share"`
 	Credits    creditRules  `toml:"credits"`
 	Elastic    elasticRules `toml:"elastic"`
+	Burst      burstRules   `toml:"burst"`
 	Licences   counts       `toml:"licences" empty:"omit"` // number of each
 	// CheckpointStores are file systems to which only some jobs may write checkpoints at a time.
 	CheckpointStores []checkpointStore `toml:"checkpoint_store" empty:"omit"`
+	Budgets          []burstBudget     `toml:"burst_budget" empty:"omit"`
 	Reservations     []reservation     `toml:"reservation" empty:"omit"`
 }
 
@@ -92,6 +94,7 @@ type partition struct {
 	MemPerCPU     cluster.Bytes `toml:"mem_per_cpu"`
 	MemPerGPU     cluster.Bytes `toml:"mem_per_gpu"`
 	GPUShare      int           `toml:"gpu_share"` // 0: jobs share no GPU
+	Burst         burstMode     `toml:"burst"`     // of jobs that request none
 }
 
 type qos struct {
@@ -118,6 +121,14 @@ type qos struct {
 	// OutputWarn and MaxOutput do likewise.
 	OutputWarn cluster.Bytes `toml:"output_warn"`
 	MaxOutput  cluster.Bytes `toml:"max_output"`
+	// Burst is the mode of jobs that request none.
+	Burst burstMode `toml:"burst"`
+	// BurstValue is what an hour less of waiting is worth for each GPU, and BurstMaxWait a wait from which on nodes are
+	// leased at any cost within the budgets; 0: none.
+	BurstValue   amount        `toml:"burst_value"`
+	BurstMaxWait time.Duration `toml:"burst_max_wait"`
+	// SpotShare is the largest percentage of its leased nodes that may be spot nodes.
+	SpotShare spotShare `toml:"spot_share"`
 }
 
 // ReadPolicy reads the text of a policy file; faults contain name. Keys that the text does not set
@@ -169,6 +180,7 @@ func (p *policy) check(c *strict.Checker) {
 		c.Between(at+".priority", part.Priority, -most, most)
 		c.NodeLists(at+".nodes", part.Nodes)
 	}
+	p.checkBurst(c)
 	for i, q := range p.QOS {
 		at := "qos[" + strconv.Itoa(i) + "]"
 		c.Between(at+".tier", q.Tier, -most, most)
@@ -200,14 +212,14 @@ func (p *policy) policy() cluster.Policy {
 		MaxJobs: int64(p.MaxJobs), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
 		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, InactiveWarning: p.InactiveWarning, InactiveLimit: p.InactiveLimit, OutputWarn: p.OutputWarn, MaxOutput: p.MaxOutput,
 		Elastic:    cluster.ElasticPolicy(p.Elastic),
-		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(),
+		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(), Burst: p.burst(),
 	}
 	out.Retry, _ = cluster.ParseRetryCauses(p.RetryOn) // checked before
 	out.Retry.Limit = int32(p.Retry)
 	for _, x := range p.Partitions {
 		out.Partitions = append(out.Partitions, cluster.Partition{
 			Name: x.Name, Nodes: x.Nodes, Default: x.Default, Down: x.Down, MaxTime: x.MaxTime, DefaultTime: x.DefaultTime,
-			MaxNodes: int32(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int32(x.Priority), MemPerCPU: x.MemPerCPU, MemPerGPU: x.MemPerGPU, GPUShare: int32(x.GPUShare),
+			MaxNodes: int32(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int32(x.Priority), MemPerCPU: x.MemPerCPU, MemPerGPU: x.MemPerGPU, GPUShare: int32(x.GPUShare), Burst: cluster.BurstMode(x.Burst),
 		})
 	}
 	for _, x := range p.QOS {
@@ -215,6 +227,7 @@ func (p *policy) policy() cluster.Policy {
 			Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime, DefaultTime: x.DefaultTime, UsageExtra: int32(x.UsageExtra), Limits: x.Limits,
 			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, InactiveWarning: time.Duration(x.InactiveWarning), InactiveLimit: time.Duration(x.InactiveLimit),
 			OutputWarn: x.OutputWarn, MaxOutput: x.MaxOutput, Open: x.Open,
+			Burst: cluster.BurstMode(x.Burst), BurstValue: int64(x.BurstValue), BurstMaxWait: x.BurstMaxWait, MinOnDemand: int32(x.SpotShare),
 		})
 	}
 	for _, x := range p.CheckpointStores {
@@ -239,10 +252,11 @@ func fileOf(p *cluster.Policy) policy {
 	}
 	out.schedulingOf(&p.Scheduling)
 	out.creditsOf(&p.Credits)
+	out.burstOf(&p.Burst)
 	for _, x := range p.Partitions {
 		out.Partitions = append(out.Partitions, partition{
 			Name: x.Name, Nodes: x.Nodes, Default: x.Default, Down: x.Down, MaxTime: x.MaxTime, DefaultTime: x.DefaultTime,
-			MaxNodes: int(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int(x.Priority), MemPerCPU: x.MemPerCPU, MemPerGPU: x.MemPerGPU, GPUShare: int(x.GPUShare),
+			MaxNodes: int(x.MaxNodes), AllowAccounts: x.AllowAccounts, Priority: int(x.Priority), MemPerCPU: x.MemPerCPU, MemPerGPU: x.MemPerGPU, GPUShare: int(x.GPUShare), Burst: burstMode(x.Burst),
 		})
 	}
 	for _, x := range p.QOS {
@@ -250,6 +264,7 @@ func fileOf(p *cluster.Policy) policy {
 			Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime, DefaultTime: x.DefaultTime, UsageExtra: int(x.UsageExtra), Limits: x.Limits,
 			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, InactiveWarning: override(x.InactiveWarning), InactiveLimit: override(x.InactiveLimit),
 			OutputWarn: x.OutputWarn, MaxOutput: x.MaxOutput, Open: x.Open,
+			Burst: burstMode(x.Burst), BurstValue: amount(x.BurstValue), BurstMaxWait: x.BurstMaxWait, SpotShare: spotShare(x.MinOnDemand),
 		})
 	}
 	for _, x := range p.CheckpointStores {

@@ -31,6 +31,7 @@ func writeValue(v reflect.Value) string {
 var ownTypes = map[string]string{
 	"Duration": "duration", "Bytes": "size", "depth": "integer or `unlimited`", "horizon": "duration or `unlimited`", "moment": "time",
 	"thousandths": "table of numbers", "counts": "table of integers", "Gres": "table of integers", "share": "integer or `parent`", "limitList": "list of limits", "override": "duration",
+	"amount": "number", "burstMode": "string", "spotShare": "integer",
 }
 
 // references returns the pages of the configuration reference by their names.

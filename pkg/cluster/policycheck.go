@@ -96,6 +96,7 @@ func (p *Policy) Faults() []PolicyFault {
 		fault("preempt_grace", "preempt grace time %s, want 0s to %s", p.PreemptGrace, maxPreemptGrace)
 	}
 	p.Elastic.check(fault)
+	p.checkBurst(fault)
 	if p.MaxPreemptions < 0 {
 		fault("max_preemptions", "%d preemptions, want at least 0", p.MaxPreemptions)
 	}
