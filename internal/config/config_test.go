@@ -83,8 +83,12 @@ func TestExamples(t *testing.T) {
 				}
 			}
 		}
-		if controller, ok := full.(*Controller); ok && len(controller.Metrics.Compat) == 0 {
-			controller.Metrics.Compat = nil
+		if controller, ok := full.(*Controller); ok {
+			for _, list := range []*[]string{&controller.Metrics.Compat, &controller.Burst.Args, &controller.Burst.Environment} {
+				if len(*list) == 0 {
+					*list = nil
+				}
+			}
 		}
 		if !reflect.DeepEqual(full, empty) {
 			t.Errorf("%s with every setting: %+v, want the defaults %+v", path, full, empty)

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"fmt"
 	"net"
 	"net/mail"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -29,6 +31,7 @@ type Controller struct {
 	Mail    Mail    `toml:"mail"`
 	Submit  Submit  `toml:"submit"`
 	Fence   Fence   `toml:"fence"`
+	Burst   Burst   `toml:"burst"`
 	Log     Log     `toml:"log"`
 }
 
@@ -133,6 +136,41 @@ func (f *Fence) check(c *checker) {
 	c.AtLeast("fence.timeout", f.Timeout, time.Second)
 }
 
+// Burst configures the provider program, which rents nodes from a cloud.
+type Burst struct {
+	Program     string        `toml:"program"` // "": none
+	Args        []string      `toml:"args"`    // before the word of the call
+	User        string        `toml:"user"`    // that the program runs as; "": that of gctld
+	Environment []string      `toml:"environment"`
+	Timeout     time.Duration `toml:"timeout"` // of one call
+}
+
+const maxBurstTimeout = 10 * time.Minute
+
+func (b *Burst) check(c *checker) {
+	switch {
+	case b.Program != "":
+		c.Absolute("burst.program", b.Program)
+	case b.User != "":
+		c.Fault("burst.user", "it needs burst.program")
+	case len(b.Args) > 0:
+		c.Fault("burst.args", "it needs burst.program")
+	}
+	if b.User == "root" || b.User == "0" {
+		c.Fault("burst.user", "the provider program must not run as root")
+	}
+	for i, pair := range b.Environment {
+		at := fmt.Sprintf("burst.environment[%d]", i)
+		name, _, found := strings.Cut(pair, "=")
+		if !found || name == "" || strings.ContainsAny(pair, "\x00\n") {
+			c.Fault(at, "%q is not NAME=VALUE", pair)
+		}
+	}
+	if b.Timeout < time.Second || b.Timeout > maxBurstTimeout {
+		c.Fault("burst.timeout", "%v is out of range, 1s to %v", b.Timeout, maxBurstTimeout)
+	}
+}
+
 // Raft configures the replication of the log.
 type Raft struct {
 	Profile           string        `toml:"profile" one:"fast-lan,wan"`
@@ -163,6 +201,7 @@ func DefaultController() Controller {
 		Traces:  Traces{SamplePercent: 100},
 		Submit:  Submit{Deadline: 2 * time.Second},
 		Fence:   Fence{Timeout: time.Minute},
+		Burst:   Burst{Timeout: time.Minute},
 		Log:     defaultLog(),
 	}
 }
@@ -212,4 +251,5 @@ func (cfg *Controller) check(c *checker) {
 	cfg.Mail.check(c)
 	cfg.Submit.check(c)
 	cfg.Fence.check(c)
+	cfg.Burst.check(c)
 }

@@ -5,15 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 	"os/exec"
-	"os/user"
-	"strconv"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/greylag/greylag/internal/runas"
 )
 
 const (
@@ -27,7 +23,7 @@ var errTooLarge = errors.New("its answer is larger than 1 MiB")
 // run runs the program once. It kills the process group at the deadline, or when the output is too
 // large.
 func (f *Filter) run(ctx context.Context, input []byte) (output []byte, stderr string, err error) {
-	credential, err := credentialOf(f.cfg.User)
+	credential, err := runas.Credential(f.cfg.User)
 	if err != nil {
 		return nil, "", err
 	}
@@ -57,38 +53,6 @@ func (f *Filter) run(ctx context.Context, input []byte) (output []byte, stderr s
 		return nil, stderr, err
 	}
 	return out.kept, stderr, nil
-}
-
-// credentialOf returns the credential of a user, with the primary group only; nil for the user of this
-// process.
-func credentialOf(name string) (*syscall.Credential, error) {
-	u, err := user.Lookup(name)
-	if err != nil {
-		if u, err = user.LookupId(name); err != nil {
-			return nil, fmt.Errorf("the user %q is not in /etc/passwd of the controller", name)
-		}
-	}
-	uid, errUID := strconv.ParseUint(u.Uid, 10, 32)
-	gid, errGID := strconv.ParseUint(u.Gid, 10, 32)
-	if err := errors.Join(errUID, errGID); err != nil {
-		return nil, err
-	}
-	switch {
-	case int(uid) == os.Geteuid():
-		return nil, nil
-	case uid == 0:
-		return nil, fmt.Errorf("the user %q is root", name)
-	}
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-}
-
-// dropAmbient drops the ambient capabilities of this process, which a program of another user would
-// inherit. The process keeps its other capabilities.
-func dropAmbient(log *slog.Logger) {
-	_, _, errno := syscall.AllThreadsSyscall6(syscall.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
-	if errno != 0 {
-		log.Error("cannot drop ambient capabilities; the submission filter may inherit them", "err", errno)
-	}
 }
 
 // bounded keeps the first most bytes of an output, and calls over if more follow.

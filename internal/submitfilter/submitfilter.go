@@ -17,6 +17,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/runas"
 )
 
 // maxRuns is the number of programs that run at once on a controller, and maxRunsOfUser that for the jobs
@@ -40,7 +41,7 @@ type Filter struct {
 
 // New returns a filter.
 func New(cfg Config) *Filter {
-	dropAmbient(cfg.Logger)
+	runas.DropAmbient(cfg.Logger)
 	return &Filter{cfg: cfg, runs: make(chan struct{}, maxRuns)}
 }
 
