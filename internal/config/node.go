@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,18 +36,25 @@ type Node struct {
 	Gres        strict.Gres   `toml:"gres"`     // generic resources: NAME or NAME:TYPE and the count
 	// ScratchDir is the parent of the scratch directories of jobs; "": the node offers no scratch space.
 	// ScratchReserve is the part of its file system that is withheld from jobs.
-	ScratchDir     string          `toml:"scratch_dir"`
-	ScratchReserve cluster.Bytes   `toml:"scratch_reserve"`
-	Prolog         string          `toml:"prolog"`           // program run as root before each task; "": none
-	Epilog         string          `toml:"epilog"`           // the same after each task
-	RebootProgram  string          `toml:"reboot_program"`   // that reboots the node; "": systemctl reboot
-	HookTimeout    time.Duration   `toml:"hook_timeout"`     // of either
-	LaunchTimeout  time.Duration   `toml:"launch_timeout"`   // of everything before a task's start
-	SelfFenceAfter time.Duration   `toml:"self_fence_after"` // without an answer of a controller; 0: never
-	Health         NodeChecks      `toml:"health"`           // checks that the node makes of itself
-	Poll           Poll            `toml:"poll"`             // intervals of checks
-	MIG            []MIG           `toml:"mig"`              // GPUs that are divided
-	SimulatedGPUs  []SimulatedGPUs `toml:"simulated_gpus"`   // instead of those of the host
+	ScratchDir     string        `toml:"scratch_dir"`
+	ScratchReserve cluster.Bytes `toml:"scratch_reserve"`
+	Prolog         string        `toml:"prolog"`           // program run as root before each task; "": none
+	Epilog         string        `toml:"epilog"`           // the same after each task
+	RebootProgram  string        `toml:"reboot_program"`   // that reboots the node; "": systemctl reboot
+	HookTimeout    time.Duration `toml:"hook_timeout"`     // of either
+	LaunchTimeout  time.Duration `toml:"launch_timeout"`   // of everything before a task's start
+	SelfFenceAfter time.Duration `toml:"self_fence_after"` // without an answer of a controller; 0: never
+	// LeaseFile is what gctl join --lease wrote on a leased node; the other keys count only on a node with that file.
+	LeaseFile       string          `toml:"lease_file"`
+	LeaseIdleLimit  time.Duration   `toml:"lease_idle_limit"`  // without a task and an answer of a controller: the node powers off
+	PowerOffProgram string          `toml:"power_off_program"` // that powers the node off; "": systemctl poweroff
+	ReclaimSource   string          `toml:"reclaim_source"`    // of the cloud's notices: aws, file:PATH, exec:PROGRAM; "": none
+	ReclaimURL      string          `toml:"reclaim_url"`       // of the metadata service, for aws
+	BlockMetadata   bool            `toml:"block_metadata"`    // from users of the node
+	Health          NodeChecks      `toml:"health"`            // checks that the node makes of itself
+	Poll            Poll            `toml:"poll"`              // intervals of checks
+	MIG             []MIG           `toml:"mig"`               // GPUs that are divided
+	SimulatedGPUs   []SimulatedGPUs `toml:"simulated_gpus"`    // instead of those of the host
 	// SimulatedGPUOffset is the number of simulated devices that other nodes on this host have, so
 	// that the kernel distinguishes the nodes' GPUs.
 	SimulatedGPUOffset int `toml:"simulated_gpu_offset" was:"simulated_gpus_after"`
@@ -122,6 +130,8 @@ func DefaultNode() Node {
 		Images:         defaultImages(),
 		ScratchReserve: 10 * cluster.GiB,
 		HookTimeout:    5 * time.Minute, LaunchTimeout: 30 * time.Minute,
+		LeaseFile: "/var/lib/greylag/node/lease.json", LeaseIdleLimit: 15 * time.Minute,
+		ReclaimURL: "http://169.254.169.254", BlockMetadata: true,
 		Health:  NodeChecks{Period: 5 * time.Minute, Timeout: time.Minute, GPUMemory: 128 * cluster.MiB, ValidateTimeout: 10 * time.Minute},
 		Poll:    Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 5 * time.Second},
 		Metrics: NodeMetrics{Textfile: "/var/lib/prometheus/node-exporter/greylag.prom"},
@@ -186,6 +196,7 @@ func (cfg *Node) check(c *checker) {
 	if f := cfg.SelfFenceAfter; f != 0 && f < 30*time.Second {
 		c.Fault("self_fence_after", "%v is too short: want at least 30s (a leader election takes seconds), or 0s for never", f)
 	}
+	cfg.checkLease(c)
 	if cfg.Health.Program != "" {
 		c.Absolute("health.program", cfg.Health.Program)
 	}
@@ -216,6 +227,26 @@ func (cfg *Node) check(c *checker) {
 	}
 	cfg.checkGPUs(c)
 	cfg.checkMIG(c)
+}
+
+// checkLease checks the keys of leased nodes.
+func (cfg *Node) checkLease(c *checker) {
+	c.Absolute("lease_file", cfg.LeaseFile)
+	c.AtLeast("lease_idle_limit", cfg.LeaseIdleLimit, 10*time.Second)
+	if cfg.PowerOffProgram != "" {
+		c.Absolute("power_off_program", cfg.PowerOffProgram)
+	}
+	kind, path, with := strings.Cut(cfg.ReclaimSource, ":")
+	switch {
+	case !with && (kind == "" || kind == "aws"):
+	case with && (kind == "file" || kind == "exec"):
+		c.Absolute("reclaim_source", path)
+	default:
+		c.Fault("reclaim_source", "%q is not aws, file:PATH or exec:PROGRAM, or empty for none", cfg.ReclaimSource)
+	}
+	if u, err := url.Parse(cfg.ReclaimURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		c.Fault("reclaim_url", "%q is not a URL that begins with http:// or https://", cfg.ReclaimURL)
+	}
 }
 
 // checkScratch refuses directories that tasks cannot see or that have other uses, and a generic resource of the

@@ -134,6 +134,9 @@ func ReadReport(p *greylagv1.ReportTasksRequest, node string) (*command.ReportTa
 		return nil, err
 	}
 	r := &command.ReportTasks{Node: node, Epoch: p.GetEpoch(), Seen: p.GetSeen(), Fault: short(p.GetFault()), GPUs: gpus, Conditions: readConditions(p.GetHealth())}
+	if r.Reclaim, err = instant("reclaim", p.GetReclaimAt()); err != nil {
+		return nil, err
+	}
 	for _, t := range p.GetTasks() {
 		task, err := readTask(t, node)
 		if err != nil {

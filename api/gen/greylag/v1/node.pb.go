@@ -1773,6 +1773,7 @@ type ReportTasksRequest struct {
 	Gpus          []*GPU                 `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`                                      // absent if unchanged
 	CounterEpoch  uint64                 `protobuf:"varint,6,opt,name=counter_epoch,json=counterEpoch,proto3" json:"counter_epoch,omitempty"` // changes when gnoded restarts; ran_ms then starts at 0
 	Health        *NodeHealth            `protobuf:"bytes,7,opt,name=health,proto3" json:"health,omitempty"`                                  // absent: the node has not checked itself yet
+	ReclaimAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=reclaim_at,json=reclaimAt,proto3" json:"reclaim_at,omitempty"`           // deadline of the cloud's notice that it takes the node back; absent without one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1852,6 +1853,13 @@ func (x *ReportTasksRequest) GetCounterEpoch() uint64 {
 func (x *ReportTasksRequest) GetHealth() *NodeHealth {
 	if x != nil {
 		return x.Health
+	}
+	return nil
+}
+
+func (x *ReportTasksRequest) GetReclaimAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReclaimAt
 	}
 	return nil
 }
@@ -2750,7 +2758,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x04task\x18\t \x01(\v2\x16.greylag.v1.WantedTaskR\x04task\x12\x1d\n" +
 	"\n" +
 	"tail_lines\x18\n" +
-	" \x01(\x03R\ttailLines\"\xfe\x01\n" +
+	" \x01(\x03R\ttailLines\"\xb9\x02\n" +
 	"\x12ReportTasksRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04seen\x18\x02 \x01(\x04R\x04seen\x12.\n" +
@@ -2758,7 +2766,9 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12#\n" +
 	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\x12#\n" +
 	"\rcounter_epoch\x18\x06 \x01(\x04R\fcounterEpoch\x12.\n" +
-	"\x06health\x18\a \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\"\xbf\x06\n" +
+	"\x06health\x18\a \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\x129\n" +
+	"\n" +
+	"reclaim_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\treclaimAt\"\xbf\x06\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12+\n" +
@@ -2937,33 +2947,34 @@ var file_greylag_v1_node_proto_depIdxs = []int32{
 	17, // 29: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
 	3,  // 30: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
 	5,  // 31: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
-	34, // 32: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
-	35, // 33: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
-	27, // 34: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	27, // 35: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	29, // 36: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	29, // 37: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	18, // 38: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
-	29, // 39: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
-	29, // 40: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
-	24, // 41: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
-	6,  // 42: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	8,  // 43: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	16, // 44: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	20, // 45: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	22, // 46: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
-	25, // 47: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	7,  // 48: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	9,  // 49: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	19, // 50: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	21, // 51: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	23, // 52: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
-	26, // 53: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	48, // [48:54] is the sub-list for method output_type
-	42, // [42:48] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	27, // 32: greylag.v1.ReportTasksRequest.reclaim_at:type_name -> google.protobuf.Timestamp
+	34, // 33: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	35, // 34: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	27, // 35: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	27, // 36: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	29, // 37: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	29, // 38: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	18, // 39: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
+	29, // 40: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
+	29, // 41: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
+	24, // 42: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
+	6,  // 43: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	8,  // 44: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	16, // 45: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	20, // 46: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	22, // 47: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
+	25, // 48: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	7,  // 49: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	9,  // 50: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	19, // 51: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	21, // 52: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	23, // 53: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
+	26, // 54: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	49, // [49:55] is the sub-list for method output_type
+	43, // [43:49] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }
