@@ -111,6 +111,7 @@ func (s *State) restored(c *command.Restored) command.Result {
 	}
 	s.history = h
 	s.hosts.ForgetRotation()
+	s.leases.Restored()
 	return &command.Done{Version: s.index}
 }
 

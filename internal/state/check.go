@@ -37,6 +37,7 @@ func (s *State) Check() error {
 	x.faults = append(x.faults, x.hosts.Check()...)
 	x.faults = append(x.faults, x.crontab.Check()...)
 	x.faults = append(x.faults, x.secrets.Check()...)
+	x.checkLeases()
 	x.faults = append(x.faults, x.State.arrays.Check(), x.signals.Check(), x.nodes.Check(), x.fleet.levels.Check(), x.requests.Check(), x.totals.Check())
 	if d := s.jobsDigest(); d != s.jobTables.digest {
 		x.fault("the digest of jobs is %016x, recomputed %016x", s.jobTables.digest, d)

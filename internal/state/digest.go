@@ -134,7 +134,7 @@ func (s *State) Digest() uint64 {
 	d := table.Hash(s.hasher, table.Meta, &m, metaFields) ^ s.policyHash ^ s.fabricHash
 	d ^= s.jobTables.digest ^ s.arrays.Digest() ^ s.signals.Digest() ^ s.nodes.Digest() ^ s.fleet.levels.Digest()
 	d ^= s.requests.Digest() ^ s.blobs.Digest() ^ s.hosts.Digest() ^ s.crontab.Digest() ^ s.secrets.Digest()
-	d ^= s.accounts.Digest() ^ s.credits.Digest(s.hasher) ^ s.totals.Digest()
+	d ^= s.accounts.Digest() ^ s.credits.Digest(s.hasher) ^ s.totals.Digest() ^ s.leases.Digest()
 	if s.history != (History{}) {
 		d ^= table.Hash(s.hasher, table.History, &s.history, historyFields)
 	}

@@ -144,6 +144,9 @@ func (s *State) grantMismatch(j *cluster.Job, g *cluster.NodeGrant, plan *cluste
 		if why := s.reservedElsewhere(j, a.Node, plan); why != "" {
 			return why
 		}
+		if why := s.leasedElsewhere(j, a.Node, j.Limit()); why != "" {
+			return why
+		}
 	}
 	all := cluster.Placement{Nodes: slices.Concat(j.Alloc.Nodes[:1], g.Nodes)}
 	if kind, other := s.kinds(&all); other != "" {

@@ -160,10 +160,11 @@ func without[T comparable](list []T, value T) (rest []T) {
 	return rest
 }
 
-// FencesDue returns the nodes that are DOWN and for which the fence program is to run now, by name. O(nodes).
+// FencesDue returns the nodes that are DOWN and for which the fence program is to run now, by name. For leased nodes it
+// does not run: the end of the instance is the proof. O(nodes).
 func (v *View) FencesDue(now cluster.Instant) (list []*cluster.Node) {
 	for n := range v.Nodes() {
-		if n.Liveness == cluster.Dead && n.Fence.Due() <= now && slices.ContainsFunc(n.Fence.Jobs, v.awaits) {
+		if n.Liveness == cluster.Dead && n.Rental.Lease == 0 && n.Fence.Due() <= now && slices.ContainsFunc(n.Fence.Jobs, v.awaits) {
 			list = append(list, n)
 		}
 	}

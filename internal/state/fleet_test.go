@@ -15,6 +15,8 @@ func (x *script) ofNodes(verb string, w scriptLine) string {
 	switch verb {
 	case "nodes":
 		return x.nodes()
+	case "topology":
+		return x.topology(w)
 	case "fences":
 		return x.fences()
 	case "fence":

@@ -222,6 +222,7 @@ func (s *State) putResized(old, j *cluster.Job, lost bool) {
 		s.allocate(j, 1)
 		s.followSharers(j)
 	}
+	s.followLeases(old, j)
 	if j.State.Final() {
 		s.blobs.Use(s.now, j.Spec, -1, nil)
 	}

@@ -126,8 +126,13 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	if refusal := s.hosts.Revoked("node", c.Node.Name, c.Issued); c.Issued > 0 && refusal != nil {
 		return refusal
 	}
+	lease, refusal := s.leaseOf(&c.Node)
+	if refusal != nil {
+		return refusal
+	}
 	old, known := s.nodes.Get(c.Node.Name)
 	n := c.Node
+	rent(&n, lease)
 	n.Fault = command.Sanitize(n.Fault)
 	n.Liveness, n.Since, n.Registered = cluster.Alive, s.now, s.now
 	n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
@@ -166,6 +171,9 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 		if rebooted {
 			s.proveFenced(n.Name)
 		}
+	}
+	if lease != nil {
+		s.joinLeased(lease, &n)
 	}
 	return &command.Registered{Epoch: n.Epoch}
 }
@@ -272,6 +280,7 @@ func (s *State) setLiveness(c *command.SetLiveness) command.Result {
 		switch l.Liveness {
 		case cluster.Dead:
 			s.loseTasks(n.Name, "not responding", false)
+			s.leaseDead(n.Name)
 		case cluster.Silent:
 			s.blameNode(n.Name)
 		}
@@ -319,7 +328,7 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 		if !known {
 			return s.remember(c.Request, command.WithHint(command.Refusef(command.NotFound, "no node %q", command.Sanitize(name)), "gctl info lists the nodes"))
 		}
-		if refusal := cmp.Or(s.removable(n, c), s.rebootable(n, c), confirmable(n, c)); refusal != nil {
+		if refusal := cmp.Or(s.removable(n, c), s.rebootable(n, c), confirmable(n, c), s.ownLease(n, c)); refusal != nil {
 			return s.remember(c.Request, refusal)
 		}
 	}
@@ -387,15 +396,20 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 	case command.ConfirmFenced:
 		return s.confirmFenced(old)
 	case command.RemoveNodes:
-		s.loseTasks(name, "the node was removed", true)
 		s.hosts.Revoke(s.now, "node", name, c.Actor.Identity.User, "the node was removed")
-		before := s.partsOf(name)
-		s.nodes.Delete(name)
-		s.nodeChanged(name, before)
-		s.partitions = nil
-		s.credits.RetryAll()
+		s.removeNode(name, "the node was removed")
 		return true
 	}
 	s.putNode(&n)
 	return true
+}
+
+// removeNode removes a node that runs no task any longer.
+func (s *State) removeNode(name, why string) {
+	s.loseTasks(name, why, true)
+	before := s.partsOf(name)
+	s.nodes.Delete(name)
+	s.nodeChanged(name, before)
+	s.partitions = nil
+	s.credits.RetryAll()
 }

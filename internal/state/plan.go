@@ -56,6 +56,15 @@ func (s *State) commit(c *command.CommitPlan) command.Result {
 			answer.Stale = append(answer.Stale, command.Stale{Job: c.Plan.Grants[i].Job, Why: why})
 		}
 	}
+	for i := range c.Plan.Launches {
+		why := "a plan leases nodes for one job only"
+		if i == 0 {
+			why = s.launch(&c.Plan.Launches[i], c.Plan.Index)
+		}
+		if why != "" {
+			answer.Stale = append(answer.Stale, command.Stale{Job: c.Plan.Launches[i].Job, Why: why})
+		}
+	}
 	for _, v := range c.Plan.Verdicts {
 		s.setPendingReason(v, c.Plan.Index)
 	}
@@ -171,6 +180,9 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 			return why
 		}
 		if why := s.reservedElsewhere(j, a.Node, plan); why != "" {
+			return why
+		}
+		if why := s.leasedElsewhere(j, a.Node, s.endOf(j)); why != "" {
 			return why
 		}
 	}

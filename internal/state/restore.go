@@ -106,6 +106,7 @@ func (x *restoring) allReaders() table.Readers {
 	maps.Copy(all, x.credits.Readers())
 	maps.Copy(all, x.crontab.Readers())
 	maps.Copy(all, x.secrets.Readers())
+	maps.Copy(all, x.leases.Readers())
 	return all
 }
 

@@ -59,6 +59,7 @@ func (v *View) Encode(w io.Writer) error {
 	v.totals.Encode(f)
 	v.crontab.Encode(f)
 	v.secrets.Encode(f)
+	v.leases.Encode(f)
 	f.Begin(table.End)
 	closingFields(f.Coder(), &closing{v.digest, DigestVersion})
 	return f.Flush()

@@ -125,7 +125,7 @@ func (s *State) dispatch(c command.Command) command.Result {
 	case *command.CreateToken:
 		return s.once(c.Request, func() (*command.Refusal, bool) { return s.hosts.CreateToken(s.now, c, s.nodes.Has) })
 	case *command.UseToken:
-		return s.done(s.hosts.UseToken(s.now, c, s.nodes.Has))
+		return s.done(s.useToken(c))
 	case *command.EditAccounts:
 		return s.editAccounts(c)
 	case *command.ChangeCredits:
@@ -146,6 +146,8 @@ func (s *State) dispatch(c command.Command) command.Result {
 		return s.done(s.blobs.Put(s.now, c))
 	case *command.Restored:
 		return s.restored(c)
+	case *command.SetOffers, *command.UpdateLeases, *command.EndLeases:
+		return s.ofLeases(c)
 	case *command.RecordCertificate:
 		return s.done(s.hosts.RecordCertificate(s.now, c))
 	case *command.RotateCA:

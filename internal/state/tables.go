@@ -8,6 +8,7 @@ import (
 	"github.com/greylag/greylag/internal/state/credits"
 	"github.com/greylag/greylag/internal/state/crontab"
 	"github.com/greylag/greylag/internal/state/hosts"
+	"github.com/greylag/greylag/internal/state/leases"
 	"github.com/greylag/greylag/internal/state/secrets"
 	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/internal/state/totals"
@@ -39,6 +40,7 @@ type tables struct {
 	totals   totals.Totals
 	crontab  crontab.Crontab
 	secrets  secrets.Secrets
+	leases   leases.Leases
 
 	// Indexes, rebuilt from the above when a snapshot is read.
 	partitions *admission.Index // nil after a change
@@ -58,6 +60,7 @@ func newTables(h *table.Hasher) tables {
 		totals:     totals.New(h),
 		crontab:    crontab.New(h),
 		secrets:    secrets.New(h),
+		leases:     leases.New(h),
 		accounts:   accounts.New(h, policy.Scheduling.FairShare.HalfLife),
 	}
 }
@@ -68,7 +71,7 @@ func (t *tables) clone() tables {
 	c.jobTables, c.nodeTables = t.jobTables.clone(nil), t.nodeTables.clone(nil)
 	c.requests, c.blobs, c.hosts = t.requests.clone(nil), t.blobs.Clone(nil), t.hosts.Clone(nil)
 	c.accounts, c.credits, c.totals = t.accounts.Clone(nil), t.credits.Clone(nil), t.totals.Clone(nil)
-	c.crontab, c.secrets = t.crontab.Clone(nil), t.secrets.Clone(nil)
+	c.crontab, c.secrets, c.leases = t.crontab.Clone(nil), t.secrets.Clone(nil), t.leases.Clone(nil)
 	return c
 }
 

@@ -34,6 +34,7 @@ func (s *State) tick(c *command.Tick) command.Result {
 			s.put(old, &j)
 		}
 	}
+	s.tickLeases()
 	return &command.Done{Version: s.index}
 }
 

@@ -176,7 +176,7 @@ func (x *script) token(verb string, w scriptLine) string {
 	}
 	hash := cluster.Digest(sha256.Sum256([]byte(w.keys["hash"])))
 	if verb == "join" {
-		c := &command.UseToken{Hash: hash, Kind: command.TokenKind(w.number("kind", 1)), Name: w.plain[0]}
+		c := &command.UseToken{Hash: hash, Kind: command.TokenKind(w.number("kind", 1)), Name: w.plain[0], Instance: w.keys["instance"]}
 		if holder := w.keys["as"]; holder != "" {
 			c.Certificate = x.certificate(holder, w)
 		}

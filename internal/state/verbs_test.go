@@ -53,8 +53,6 @@ func (x *script) run(line string) string {
 		return x.ofSteps(verb, w)
 	case "cron", "secret", "suspects", "checkpoint", "checkpointset", "checkpoints", "warning":
 		return x.ofUsers(verb, w)
-	case "topology":
-		return x.topology(w)
 	case "part":
 		return x.part(w)
 	case "account", "accounts", "usage":
@@ -63,9 +61,11 @@ func (x *script) run(line string) string {
 		return x.ofCredits(verb, w)
 	case "qos":
 		return x.qos(w)
+	case "offers", "burst", "launch", "lease", "endleases", "leases", "pauses", "spend", "left", "restored":
+		return x.ofLeases(verb, w)
 	case "jobs", "request":
 		return x.ofJobs(verb, w)
-	case "nodes", "fleet", "fence", "fences":
+	case "nodes", "fleet", "fence", "fences", "topology":
 		return x.ofNodes(verb, w)
 	case "state":
 		c := x.s.View().Counts()
@@ -185,6 +185,7 @@ func (x *script) submission(w scriptLine) *command.SubmitJobs {
 	}
 	spec.Depends = x.dependsOn(w)
 	nearness(w, &spec)
+	burstOf(w, &spec)
 	c := &command.SubmitJobs{Request: request16(w), Actor: who}
 	if text := w.keys["script"]; text != "" {
 		spec.Script = sha256.Sum256([]byte(text))

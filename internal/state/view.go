@@ -170,6 +170,7 @@ func (v *View) Snapshot() *cluster.Snapshot {
 		Index: v.index, Now: v.now, Policy: v.policy, Switches: v.fabric.switches, Accounts: v.accounts.View(), Prices: v.credits.Prices(v.now),
 		OverBudget: v.credits.OverBudget(v.policy, v.now),
 		Models:     v.partitions.Models,
+		Burst:      v.leases.View(v.leaseEnv()),
 		Nodes:      make([]*cluster.Node, 0, v.nodes.Len()),
 		Active:     make([]*cluster.Job, 0, v.holding.Len()),
 		Pending:    make([]*cluster.Job, 0, v.pending.Len()),
@@ -218,14 +219,14 @@ func (v *View) Signals(id cluster.JobID) []Signal {
 	return list
 }
 
-// NextDue returns the earliest instant at which a Tick would change a job, a bill or a bucket;
+// NextDue returns the earliest instant at which a Tick would change a job, a lease, a bill or a bucket;
 // [cluster.Never] for none. It may be in the past. O(log n).
 func (v *View) NextDue() cluster.Instant {
 	due := cluster.Never
 	if k, _, found := v.due.First(); found {
 		due = k.at
 	}
-	return min(due, v.credits.NextDue(v.now))
+	return min(due, v.credits.NextDue(v.now), v.leases.NextDue())
 }
 
 // NothingNew reports whether applying the report would change nothing, so that it need not be

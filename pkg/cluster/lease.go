@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -105,4 +106,28 @@ type Rental struct {
 	Account string
 	For     JobID   // the only job that may use it; 0: all jobs of the account that may burst
 	Until   Instant // no job may run on it from then on
+}
+
+// LeaseOf returns the lease of a node by its name; false for a name that is not that of a leased node.
+func LeaseOf(node string) (LeaseID, bool) {
+	digits, leased := strings.CutPrefix(node, LeasedPrefix)
+	n, err := strconv.ParseUint(digits, 10, 64)
+	id := LeaseID(n)
+	return id, leased && err == nil && id.NodeName() == node
+}
+
+// Admits returns why a job may not run on the node until an instant because of its lease; "" if it may, as on a node of
+// the site. An instant of 0 means without limit.
+func (r *Rental) Admits(j *Job, until Instant) string {
+	switch {
+	case r.Lease == 0:
+		return ""
+	case r.For != 0 && r.For != j.ID:
+		return "is leased for job " + r.For.String()
+	case r.Account != j.Spec.Account:
+		return fmt.Sprintf("is leased for account %q", r.Account)
+	case until == 0 || until > r.Until:
+		return "ends before the job's time limit"
+	}
+	return ""
 }

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -28,10 +27,9 @@ type Reservation struct {
 
 // NodeSet is the nodes of a partition or a reservation.
 type NodeSet struct {
-	all    bool                // every node belongs to it
-	listed map[string]struct{} // else these, registered or not
-	nodes  []string            // registered ones, by name
-	shapes []shape             // what they have
+	cluster.NodeNames
+	nodes  []string // registered ones, by name
+	shapes []shape  // what they have
 }
 
 // shape is what equal nodes have.
@@ -53,15 +51,6 @@ type typeCount struct {
 	count  int32
 }
 
-// Has reports whether a node belongs to the set, registered or not.
-func (r *NodeSet) Has(node string) bool {
-	if r.all {
-		return true
-	}
-	_, listed := r.listed[node]
-	return listed
-}
-
 func newIndex(p *cluster.Policy) *Index {
 	r := &Index{names: make(map[string]*NodeSet, len(p.Partitions))}
 	for _, part := range p.Partitions {
@@ -76,18 +65,7 @@ func newIndex(p *cluster.Policy) *Index {
 
 // newNodeSet reads valid host list expressions. O(names).
 func newNodeSet(expressions []string) *NodeSet {
-	set := &NodeSet{listed: map[string]struct{}{}}
-	for _, expr := range expressions {
-		if expr == "ALL" {
-			set.all = true
-			continue
-		}
-		names, _ := hostlist.Expand(expr)
-		for _, n := range names {
-			set.listed[n] = struct{}{}
-		}
-	}
-	return set
+	return &NodeSet{NodeNames: cluster.ParseNodeNames(expressions)}
 }
 
 // NewIndex returns the index of a valid policy and the registered nodes. O(partitions × nodes).

@@ -1,6 +1,8 @@
 package hosts
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"slices"
 
 	"github.com/greylag/greylag/internal/codec"
@@ -88,8 +90,15 @@ func checkToken(c *command.CreateToken) *command.Refusal {
 		return command.Refusef(command.InvalidArgument, "a name has at most %d bytes", maxName)
 	case reservedName(c.Name):
 		return reserved(c.Name)
+	case cluster.IsLeased(c.Name):
+		return leasedName(c.Name)
 	}
 	return nil
+}
+
+// leasedName refuses the name of a leased node for another host.
+func leasedName(name string) *command.Refusal {
+	return command.WithHint(command.Refusef(command.InvalidArgument, "%q is the name of a leased node", command.Sanitize(name)), "choose a name that does not begin with %s", cluster.LeasedPrefix)
 }
 
 func reserved(name string) *command.Refusal {
@@ -120,6 +129,26 @@ func (x *Hosts) UseToken(now cluster.Instant, c *command.UseToken, registered fu
 	case t.kind != c.Kind:
 		return command.Refuse(command.InvalidArgument, "the join token is for another role", again)
 	}
+	return x.use(now, c.Hash, t, c, registered)
+}
+
+// UseLaunchToken records that the node of a lease joins with the token of its launch, which is good for each lease once.
+// The lease has the instance that the command names.
+func (x *Hosts) UseLaunchToken(now cluster.Instant, l *cluster.Lease, c *command.UseToken) *command.Refusal {
+	if name := l.ID.NodeName(); c.Certificate != (command.Certificate{}) && c.Certificate.Name != name {
+		return command.Refusef(command.Denied, "instance %s is node %s, not %s", l.Instance, name, command.Sanitize(c.Certificate.Name))
+	}
+	key := cluster.Digest(sha256.Sum256(fmt.Appendf(c.Hash[:], "/%d", l.ID)))
+	t, known := x.tokens.Get(key)
+	if !known {
+		t = token{kind: command.NodeToken, expires: l.Expires, name: l.ID.NodeName(), replace: true, by: "burst", uses: 1}
+	}
+	return x.use(now, key, t, c, func(string) bool { return false })
+}
+
+// use records that a host joins with a token of the right kind, which is stored under a key.
+func (x *Hosts) use(now cluster.Instant, key cluster.Digest, t token, c *command.UseToken, registered func(node string) bool) *command.Refusal {
+	const again = "make a new one with gctl cluster token"
 	earlier := slices.IndexFunc(t.used, func(u use) bool { return u.by == c.Name })
 	switch {
 	case earlier >= 0 && t.uses == 1: // with more uses the holder of the token may be another host
@@ -135,7 +164,7 @@ func (x *Hosts) UseToken(now cluster.Instant, c *command.UseToken, registered fu
 		return refusal
 	}
 	t.used = append(slices.Clip(t.used), use{c.Name, c.Certificate.Issued})
-	x.tokens.Set(c.Hash, t)
+	x.tokens.Set(key, t)
 	return nil
 }
 
@@ -154,6 +183,8 @@ func (x *Hosts) join(now cluster.Instant, t token, c *command.Certificate, regis
 	switch {
 	case reservedName(c.Name):
 		return reserved(c.Name)
+	case cluster.IsLeased(c.Name) && t.name != c.Name:
+		return leasedName(c.Name)
 	case t.name != "" && t.name != c.Name:
 		return command.WithHint(command.Refusef(command.Denied, "the join token is for %s %s, not %s", c.Role, t.name, c.Name), "gctl join --name %s, or make a token for this host", t.name)
 	case use != "" && !t.replace:

@@ -56,6 +56,11 @@ const (
 	JobSteps // in digests only
 	Crons
 	Secrets
+	Leases
+	Offers
+	OfferPauses
+	LeaseCosts
+	LeaseNumber
 
 	End Kind = 255 // the last frame of a snapshot, after those that a later version adds
 )

@@ -1,0 +1,125 @@
+package leases
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Bounds of one launch, which keep its cost within an int64.
+const (
+	maxLaunchNodes = 10_000
+	maxLifetime    = 366 * 24 * time.Hour
+)
+
+// Refused returns why no nodes may be leased for a pending job as a launch says; "" if they may. jobOf finds a job.
+func (x *Leases) Refused(e *Env, c *cluster.Launch, j *cluster.Job, jobOf func(cluster.JobID) (*cluster.Job, bool)) string {
+	b, o := &e.Policy.Burst, x.offer(c.Offer)
+	switch {
+	case !b.On:
+		return "cloud burst is off"
+	case !j.Spec.Burst.On():
+		return "the job may not run on leased nodes"
+	case j.Spec.TimeLimit == 0:
+		return "the job has no time limit"
+	case len(x.HeldFor(j.ID)) > 0:
+		return "nodes are leased for the job already"
+	case o == nil:
+		return fmt.Sprintf("there is no offer %s (%s)", c.Offer.Name, c.Offer.Market)
+	case o.PricedAt.Add(cluster.MaxPriceAge) < e.Now:
+		return fmt.Sprintf("the price of %s (%s) is older than %s", o.Name, o.Market, cluster.MaxPriceAge)
+	case c.Nodes < 1 || c.Nodes > maxLaunchNodes || c.MaxPrice > maxPrice || c.Lifetime > maxLifetime:
+		return fmt.Sprintf("a launch of %d nodes at a price of at most %s for %s is out of range", c.Nodes, e.money(c.MaxPrice), c.Lifetime)
+	case c.MaxPrice < o.Price:
+		return fmt.Sprintf("the price of %s (%s) is %s, above %s", o.Name, o.Market, e.money(o.Price), e.money(c.MaxPrice))
+	case c.Lifetime < j.Spec.TimeLimit:
+		return fmt.Sprintf("the nodes would end after %s, before the time limit of the job", c.Lifetime)
+	case c.Cost < Amount(c.MaxPrice, c.Lifetime)*int64(c.Nodes):
+		return fmt.Sprintf("its worst-case cost of %s does not cover %d nodes for %s at %s", e.money(c.Cost), c.Nodes, c.Lifetime, e.money(c.MaxPrice))
+	}
+	if p, pauses := x.paused(e.Now, c.Offer); pauses {
+		return fmt.Sprintf("offer %s (%s) pauses: %s", o.Name, o.Market, p.Why)
+	}
+	if why := AdmitMarket(e.Policy, j.Spec, o.Market, o.Region); why != "" {
+		return why
+	}
+	if why := x.tooManyNodes(e, c, j, jobOf); why != "" {
+		return why
+	}
+	if most := j.Spec.Burst.MaxCost; most > 0 {
+		if all := sum(c.Cost, x.costOfAttempt(j.ID, c.Attempt)); all > most {
+			return fmt.Sprintf("the leases of this attempt would cost up to %s, above --burst-max-cost", e.money(all))
+		}
+	}
+	return x.overBudget(e, j.Spec.Account, c.Cost)
+}
+
+// AdmitMarket returns why a job may not use nodes of a market and region; "" if it may. O(QOS).
+func AdmitMarket(p *cluster.Policy, spec *cluster.JobSpec, market cluster.Market, region string) string {
+	switch qos, _ := p.QOSNamed(spec.QOS); {
+	case spec.Burst.Market != cluster.AnyMarket && spec.Burst.Market != market:
+		return fmt.Sprintf("the job requests %s nodes only", spec.Burst.Market)
+	case qos.MinOnDemand >= 100 && market == cluster.Spot:
+		return fmt.Sprintf("qos %q uses no spot nodes", spec.QOS)
+	case len(spec.Burst.Regions) > 0 && !slices.Contains(spec.Burst.Regions, region):
+		return fmt.Sprintf("the job does not allow region %q", region)
+	case len(p.Burst.Regions) > 0 && !slices.Contains(p.Burst.Regions, region):
+		return fmt.Sprintf("the policy does not allow region %q", region)
+	}
+	return ""
+}
+
+// tooManyNodes returns which limit on leased nodes a launch exceeds; "" if none.
+func (x *Leases) tooManyNodes(e *Env, c *cluster.Launch, j *cluster.Job, jobOf func(cluster.JobID) (*cluster.Job, bool)) string {
+	if most := e.Policy.Burst.MaxNodes; most > 0 && x.Len()+int(c.Nodes) > int(most) {
+		return fmt.Sprintf("%d leased nodes and %d more exceed burst.max_nodes = %d", x.Len(), c.Nodes, most)
+	}
+	qos, _ := e.Policy.QOSNamed(j.Spec.QOS)
+	if qos.MinOnDemand == 0 || c.Offer.Market != cluster.Spot {
+		return ""
+	}
+	onDemand, all := int64(0), int64(c.Nodes)
+	for l := range x.Live() {
+		if of, known := jobOf(l.Job); known && of.Spec.QOS == j.Spec.QOS {
+			if all++; l.Offer.Market == cluster.OnDemand {
+				onDemand++
+			}
+		}
+	}
+	if onDemand*100 < all*int64(qos.MinOnDemand) {
+		return fmt.Sprintf("%d %% of the leased nodes of qos %q must be on demand", qos.MinOnDemand, qos.Name)
+	}
+	return ""
+}
+
+// costOfAttempt returns what the leases of an attempt have cost, or may cost. O(leases).
+func (x *Leases) costOfAttempt(job cluster.JobID, attempt cluster.Attempt) (amount int64) {
+	for _, l := range x.all.All() {
+		if l.Job == job && l.Attempt == attempt {
+			amount = sum(amount, sum(l.Reserved, l.Cost))
+		}
+	}
+	return amount
+}
+
+func (x *Leases) offer(key cluster.OfferKey) *cluster.Offer {
+	o, _ := x.offers.Get(key)
+	return o
+}
+
+// Launch stores the leases of a launch that is not refused, and sets its cost aside. O(nodes × log n).
+func (x *Leases) Launch(e *Env, c *cluster.Launch, spec *cluster.JobSpec) {
+	first := x.next
+	x.next += cluster.LeaseID(c.Nodes)
+	for i := range cluster.LeaseID(c.Nodes) {
+		l := &cluster.Lease{
+			ID: first + i, Launch: first, Nodes: c.Nodes, Job: c.Job, Attempt: c.Attempt, Account: spec.Account, Offer: *x.offer(c.Offer),
+			State: cluster.LeasePlanned, Since: e.Now, Created: e.Now, For: c.Job, MaxPrice: c.MaxPrice, Lifetime: c.Lifetime,
+			Reserved: (c.Cost + int64(c.Nodes) - 1) / int64(c.Nodes), Month: MonthOf(e.Now),
+		}
+		l.Deadline = e.deadline(l)
+		x.Put(e, l)
+	}
+}

@@ -1,0 +1,110 @@
+package leases
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Bounds of offers.
+const (
+	maxOffers    = 10_000
+	maxOfferName = 256                       // bytes of each text
+	maxPrice     = 100_000 * cluster.OneUnit // of an hour of one node
+	keptOffer    = 24 * time.Hour            // since the price of an offer that is no longer reported
+	maxBoot      = 24 * time.Hour            // of an offer
+	maxNodeBytes = cluster.Bytes(1) << 50    // memory of a node
+	maxNodeGPUs  = 1024                      // GPUs of a node
+	maxNodeCPUs  = 1 << 16                   // CPUs of a node
+	certain      = int32(1_000_000)          // a probability of 1, in millionths
+)
+
+// SetOffers replaces the offers: those that are not reported keep their last price for a day. An offer that is not well
+// formed, such as one without a price, is left out.
+func (x *Leases) SetOffers(now cluster.Instant, c *command.SetOffers) {
+	reported := make(map[cluster.OfferKey]struct{}, len(c.Offers))
+	for i := range c.Offers {
+		o := c.Offers[i]
+		_, duplicate := reported[o.Key()]
+		if duplicate || !validOffer(&o) || len(reported) >= maxOffers {
+			continue
+		}
+		if o.PricedAt <= 0 || o.PricedAt > now {
+			o.PricedAt = now
+		}
+		reported[o.Key()] = struct{}{}
+		if old, known := x.offers.Get(o.Key()); !known || *old != o {
+			x.offers.Set(o.Key(), &o)
+		}
+	}
+	all := x.offers.Map.Clone()
+	for key, o := range all.All() {
+		if _, is := reported[key]; !is && (o.PricedAt.Add(keptOffer) <= now || x.offers.Len() > maxOffers) {
+			x.offers.Delete(key)
+		}
+	}
+}
+
+// validOffer reports whether an offer is well formed.
+func validOffer(o *cluster.Offer) bool {
+	for _, text := range [...]string{o.Name, o.Region, o.Type, o.GPUType} {
+		if len(text) > maxOfferName || text != command.Sanitize(text) {
+			return false
+		}
+	}
+	return o.Name != "" && (o.Market == cluster.Spot || o.Market == cluster.OnDemand) && o.Price > 0 && o.Price <= maxPrice &&
+		o.CPUs > 0 && o.CPUs <= maxNodeCPUs && o.Memory >= 0 && o.Memory <= maxNodeBytes && o.GPUs >= 0 && o.GPUs <= maxNodeGPUs &&
+		o.GPUMemory >= 0 && o.GPUMemory <= maxNodeBytes && o.Boot >= 0 && o.Boot <= maxBoot && o.Risk >= 0 && o.Risk <= certain
+}
+
+// Failure is how a request for an offer, or its node, failed.
+type Failure uint8
+
+// The failures.
+const (
+	NoCapacity  Failure = iota // the cloud has none, or only at a higher price
+	NotAllowed                 // the request is wrong, or exceeds what the cloud allows
+	NeverJoined                // the instance exists, and its node does not join as offered
+)
+
+// The pauses after failures.
+const (
+	notAllowedPause = 30 * time.Minute
+	breakerPause    = time.Hour // after breakerAt failures in a row, when the node does not join
+	breakerAt       = 10
+	pauseMemory     = time.Hour // after which a pause that is over no longer counts
+)
+
+var capacityPauses = [...]time.Duration{3 * time.Minute, 6 * time.Minute, 12 * time.Minute, 30 * time.Minute} // never written
+
+// Pause keeps an offer from being used for a time after a failure. One that pauses already is left alone: several nodes of
+// one launch count once.
+func (x *Leases) Pause(now cluster.Instant, offer cluster.OfferKey, how Failure, why string) {
+	p := cluster.OfferPause{Offer: offer, Since: now}
+	if old, known := x.pauses.Get(offer); known {
+		if old.Until > now {
+			return
+		}
+		p.Since, p.Failures = old.Since, old.Failures
+	}
+	p.Failures++
+	pause := capacityPauses[min(int(p.Failures), len(capacityPauses))-1]
+	switch {
+	case how == NotAllowed:
+		pause = notAllowedPause
+	case how == NeverJoined && p.Failures >= breakerAt:
+		pause = breakerPause
+	}
+	p.Until, p.Why = now.Add(pause), command.Sanitize(why)
+	x.pauses.Set(offer, &p)
+}
+
+// Resume ends the pause of an offer, since one of its nodes has joined.
+func (x *Leases) Resume(offer cluster.OfferKey) { x.pauses.Delete(offer) }
+
+// paused returns the pause of an offer that is not over.
+func (x *Leases) paused(now cluster.Instant, offer cluster.OfferKey) (*cluster.OfferPause, bool) {
+	p, known := x.pauses.Get(offer)
+	return p, known && p.Until > now
+}
