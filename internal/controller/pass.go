@@ -218,6 +218,7 @@ func cut(plan *cluster.Plan) cluster.Plan {
 	piece.Evictions, plan.Evictions = plan.Evictions, nil
 	piece.Reclaims, plan.Reclaims = plan.Reclaims, nil
 	piece.Grants, plan.Grants = plan.Grants, nil
+	piece.Launches, plan.Launches = plan.Launches, nil
 	n = 0
 	for n < len(plan.Verdicts) && n < chunkVerdicts && bytes < chunkBytes {
 		bytes += 32 + len(plan.Verdicts[n].Detail)

@@ -26,7 +26,7 @@ func requestFor(c *plan.Pass, shot *cluster.Snapshot, job *cluster.Job, list []C
 		return q, 0, false
 	}
 	t := plan.NewTrial(shot, job, c.Ahead(job), true)
-	m := &preemptTrial{Trial: t, class: t.ClassOf(job.Spec), gone: map[cluster.JobID]bool{}}
+	m := &preemptTrial{Trial: t, class: t.ClassOf(job.ID, job.Spec), gone: map[cluster.JobID]bool{}}
 	if len(m.class.Options) == 0 {
 		return q, 0, false
 	}

@@ -75,7 +75,7 @@ func BenchmarkPreempt(b *testing.B) {
 		})
 		b.Run(name+"/choice", func(b *testing.B) {
 			t := plan.NewTrial(snap, job, c.Ahead(job), true)
-			m := &preemptTrial{Trial: t, class: t.ClassOf(job.Spec), at: snap.Now.Add(c.Resources().Grace), gone: map[cluster.JobID]bool{}}
+			m := &preemptTrial{Trial: t, class: t.ClassOf(t.Job.ID, job.Spec), at: snap.Now.Add(c.Resources().Grace), gone: map[cluster.JobID]bool{}}
 			for b.Loop() {
 				gone := m.choose(list)
 				b.ReportMetric(float64(len(gone)), "victims")

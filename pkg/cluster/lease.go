@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,6 +99,27 @@ func (l *Lease) Usable() bool { return l.State == LeaseJoined || l.State == Leas
 // ClientToken returns the token by which the cloud recognizes a repeated request of a launch.
 func (l *Lease) ClientToken(clusterID string) string {
 	return fmt.Sprintf("greylag-%s-%d-%d", clusterID, l.Launch, l.Try)
+}
+
+// LeaseRefusal says why a job may not use the node, if that is a leased one; "" if it may. spot says whether the job's QOS
+// allows spot nodes. A node of the site refuses no job.
+func (n *Node) LeaseRefusal(id JobID, spec *JobSpec, spot bool) string {
+	r := &n.Rental
+	switch {
+	case r.Lease == 0:
+		return ""
+	case r.For != 0 && r.For != id:
+		return "leased for another job"
+	case r.Account != spec.Account:
+		return "leased for another account"
+	case n.Market == Spot && !spot:
+		return "a spot node, which the QOS does not allow"
+	case spec.Burst.Market != AnyMarket && spec.Burst.Market != n.Market:
+		return "not in --burst-market"
+	case len(spec.Burst.Regions) > 0 && !slices.Contains(spec.Burst.Regions, n.Region):
+		return "not in --burst-regions"
+	}
+	return ""
 }
 
 // Rental is what a node has from its lease, for the scheduler. The zero value is that of a node of the site.

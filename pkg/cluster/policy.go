@@ -73,6 +73,9 @@ type QOS struct {
 	Open        bool // every user whose account has no list of QOS may use it; else it must be granted
 }
 
+// AllowsSpot reports whether jobs of the QOS may run on spot nodes.
+func (q *QOS) AllowsSpot() bool { return q.MinOnDemand < 100 }
+
 // Policy is the cluster-wide rules: one replicated document with a version.
 type Policy struct {
 	Version     uint64

@@ -58,7 +58,7 @@ func forecastLater(p *plan.Pass, job *cluster.Job, f *Forecast) {
 	if len(job.Spec.Depends) > 0 {
 		return
 	}
-	c := p.ClassOf(job.Spec)
+	c := p.ClassOf(job.ID, job.Spec)
 	if len(c.Options) == 0 {
 		f.Reason, f.Detail = c.Never.Reason, c.Never.Detail
 		return

@@ -21,7 +21,7 @@ func (t *whatIf) lacks(s *nodeSurvey) []eligible.Obstacle {
 	if t.Starts(spec) {
 		return nil
 	}
-	c := t.ClassOf(spec)
+	c := t.ClassOf(t.Job.ID, spec)
 	if len(c.Options) == 0 {
 		return []eligible.Obstacle{c.Never}
 	}

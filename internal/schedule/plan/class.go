@@ -20,8 +20,10 @@ type Class struct {
 	Options []Option          // one for each partition that may serve it
 	Never   eligible.Obstacle // why none of its jobs can ever start; the zero value when they can
 	Refused string            // the partitions that refuse its jobs, in words
+	Waits   bool              // Never is that there is no leased node yet on which its jobs could start
 
 	key             classKey
+	leasee          cluster.JobID // its only job, for which nodes are leased; 0 for none
 	specs           []*cluster.JobSpec
 	jobs            []*Entry                   // eligible ones, by rank
 	latest          cluster.Instant            // no planned start of its jobs is later
@@ -42,6 +44,7 @@ type Class struct {
 type Option struct {
 	Partition string
 	Wait      time.Duration // how much later than without locality a job may start with it
+	leased    bool          // its nodes are leased
 	usable    backfill.HostSet
 	near      *backfill.Want // with the requested locality; nil when none is requested
 	any       *backfill.Want // without; nil when locality is a must
@@ -61,9 +64,19 @@ type classKey struct {
 	types, features, nodeList, excludeList string
 	licences, regions, gres                string
 	maxPrice                               int64
-	account                                string // "" where none of its partitions lists accounts
+	account                                string // "" where none of its partitions lists accounts, or has leased nodes
 	avoids                                 string
 	share                                  cluster.GPUShare
+	leases                                 leaseKey
+}
+
+// leaseKey is what decides which leased nodes a job may use. The zero value is that of jobs without a partition of leased
+// nodes, and of all jobs while there are none.
+type leaseKey struct {
+	market  cluster.Market
+	regions string
+	spot    bool          // its QOS allows spot nodes
+	leasee  cluster.JobID // the job, if nodes are leased for it alone
 }
 
 // keyOf returns the key by all that a job requests.

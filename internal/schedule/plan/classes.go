@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/pkg/backfill"
@@ -26,41 +25,51 @@ func newClasses(r *Resources, profile *backfill.Profile) classes {
 // of finds or creates the class of a job at an instant.
 func (t *classes) of(job *cluster.Job, now cluster.Instant) *Class {
 	avoids := job.Avoids(now, t.res.Failing)
-	if c, ok := t.bySpec[job.Spec]; ok && len(avoids) == 0 {
+	shared := len(avoids) == 0 && !t.res.leasees[job.ID] // else other jobs of the specification may use other nodes
+	if c, ok := t.bySpec[job.Spec]; ok && shared {
 		return c
 	}
-	key := t.key(job.Spec)
+	key := t.key(job)
 	key.avoids = join(avoids)
 	c, ok := t.byKey[key]
 	if !ok {
-		c = t.create(job.Spec, avoids)
+		c = t.create(job.Spec, avoids, key.leases.leasee)
 		c.key = key
 		t.byKey[key] = c
 	}
-	if len(avoids) == 0 { // else other jobs of the specification may avoid other nodes
+	if shared {
 		t.bySpec[job.Spec] = c
 		c.specs = append(c.specs, job.Spec)
 	}
 	return c
 }
 
-// key returns the key of a job's class, with the account where a partition lists accounts.
-func (t *classes) key(spec *cluster.JobSpec) classKey {
+// key returns the key of a job's class, with the account where a partition lists accounts or has leased nodes.
+func (t *classes) key(job *cluster.Job) classKey {
+	spec := job.Spec
 	key := keyOf(spec)
-	restricts := func(name string) bool {
+	for _, name := range spec.AllPartitions() {
 		part := t.res.parts[name]
-		return part != nil && len(part.AllowAccounts) > 0
-	}
-	if restricts(spec.Partition) || slices.ContainsFunc(spec.OtherPartitions, restricts) {
-		key.account = spec.Account
+		if part == nil {
+			continue
+		}
+		if len(part.AllowAccounts) > 0 || part.leased {
+			key.account = spec.Account
+		}
+		if part.leased {
+			key.leases = leaseKey{market: spec.Burst.Market, regions: join(spec.Burst.Regions), spot: t.res.allowsSpot(spec)}
+			if t.res.leasees[job.ID] {
+				key.leases.leasee = job.ID
+			}
+		}
 	}
 	return key
 }
 
 // create creates a class, with one option for each partition that does not refuse it, and each set of
-// features in brackets; two where its jobs avoid nodes.
-func (t *classes) create(spec *cluster.JobSpec, avoids []string) *Class {
-	c := &Class{Spec: spec, Avoids: avoids}
+// features in brackets; two where its jobs avoid nodes. leasee is its only job, if nodes are leased for that.
+func (t *classes) create(spec *cluster.JobSpec, avoids []string, leasee cluster.JobID) *Class {
+	c := &Class{Spec: spec, Avoids: avoids, leasee: leasee}
 	need := topology.NeedOf(&spec.Request)
 	for _, name := range spec.AllPartitions() {
 		if x, refuses := t.res.Refusal(spec, name); refuses {
@@ -75,7 +84,7 @@ func (t *classes) create(spec *cluster.JobSpec, avoids []string) *Class {
 		}
 	}
 	if len(c.Options) == 0 {
-		c.Never = t.impossible(c, need)
+		c.Never, c.Waits = t.impossible(c, need)
 	}
 	return c
 }
@@ -125,8 +134,8 @@ func (t *classes) fitsEmpty(o *Option) bool {
 func (t *classes) option(c *Class, need topology.NodeRequest, part *partition, features, avoids []string) Option {
 	q := &c.Spec.Request
 	need.Most = part.MaxNodes
-	o := Option{Partition: part.Name, usable: part.usable, Wait: q.SwitchWait}
-	lasts, where := t.res.HoldTime(c.Spec), backfill.HostConstraint{Hosts: t.res.allowed(c.Spec, part, features, avoids)}
+	o := Option{Partition: part.Name, usable: part.usable, Wait: q.SwitchWait, leased: part.leased}
+	lasts, where := t.res.HoldTime(c.Spec), backfill.HostConstraint{Hosts: t.res.allowed(c, part, features, avoids)}
 	licences, known := t.res.licencesOf(q)
 	if !known {
 		return Option{}

@@ -54,6 +54,9 @@ func (e *Entry) Option() *Option { return &e.Class.Options[e.Choice/2] }
 // Near reports whether the planned start has the locality that the job requests.
 func (e *Entry) Near() bool { return e.Choice%2 == 1 }
 
+// onLeased reports whether the planned start is on leased nodes.
+func (e *Entry) onLeased() bool { return e.At > 0 && e.Option().leased }
+
 // promisedStart returns the promised start: the planned start, or the earlier one that was promised
 // if that is within the leeway.
 func (e *Entry) promisedStart() cluster.Instant {

@@ -81,7 +81,7 @@ func sameFabric(a, b []cluster.Switch) bool {
 func sameNode(a, b *cluster.Node) bool {
 	return a == b || a.Name == b.Name && a.Usable() == b.Usable() && a.CPUs == b.CPUs && a.Memory == b.Memory &&
 		a.Epoch == b.Epoch && slices.Equal(a.GPUs, b.GPUs) && slices.Equal(a.Features, b.Features) && a.Region == b.Region &&
-		slices.Equal(a.Gres, b.Gres) && (a.Degraded() != "") == (b.Degraded() != "")
+		a.Market == b.Market && a.Rental == b.Rental && slices.Equal(a.Gres, b.Gres) && (a.Degraded() != "") == (b.Degraded() != "")
 }
 
 // isLate reports whether a job should have been started by a pass that did not take place.
@@ -210,7 +210,7 @@ func (p *Pass) priorPlans() map[cluster.JobID]priorPlan {
 			m.plan, m.promised = p.PromiseOf(e), e.Promised
 			m.hosts, m.shares, m.choice = p.res.Hosts, e.Shares, e.Choice
 		}
-		if e.shared != nil { // its place is on a GPU that is not free for other jobs
+		if e.shared != nil || e.Promised && e.onLeased() { // its place is on a GPU that is not free for other jobs, or may be gone
 			m.plan, m.promised, m.shares = e.Job.Promise, e.Job.Promise != nil, nil
 		}
 		if e.At > 0 || e.Broken != "" || e.changed != "" {
@@ -263,7 +263,7 @@ func (p *Pass) planOne(e *Entry, prior priorPlan, before cluster.Instant) {
 	e.turn = p.sequence.turns
 	if prior.plan != nil && prior.plan.At > now && prior.plan.At < before && prior.spec == e.Job.Spec {
 		if same, choice, ok := p.kept(e, prior.plan, prior.plan.At, &prior); ok {
-			s, better, earlier := p.bookings.findWithin(e.Class, now, e.Class.limitOf(same.At, choice), (*backfill.Profile).Earliest)
+			s, better, earlier := p.bookings.findWithin(e.Class, now, e.Class.limitOf(same.At, choice), cluster.Never, (*backfill.Profile).Earliest)
 			if !earlier {
 				s, better = same, choice
 			}

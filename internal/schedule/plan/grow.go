@@ -140,7 +140,7 @@ func (p *Pass) grow(job *cluster.Job, undo *[]func()) *growth {
 	if spec == nil {
 		return g
 	}
-	g.class = p.classes.create(spec, nil)
+	g.class = p.classes.create(spec, nil, job.ID)
 	*undo = append(*undo, func() {
 		for i := range g.class.Options {
 			p.classes.drop(&g.class.Options[i])

@@ -27,13 +27,21 @@ func (t *classes) inReservation(spec *cluster.JobSpec, nodes []*cluster.Node) []
 }
 
 // impossible returns why no job of a class could start even in an empty cluster, for each of its
-// partitions. The reason is that of the first partition whose nodes may become available again.
-func (t *classes) impossible(c *Class, need topology.NodeRequest) eligible.Obstacle {
-	var found eligible.Obstacle
+// partitions. The reason is that of the first partition whose nodes may become available again. waits is true for a
+// class of jobs that run on leased nodes alone.
+func (t *classes) impossible(c *Class, need topology.NodeRequest) (found eligible.Obstacle, waits bool) {
 	var all []string
+	cloud := "" // why no leased node suits
 	for _, name := range c.Spec.AllPartitions() {
 		if _, refuses := t.res.Refusal(c.Spec, name); refuses {
 			continue // c.Refused names it
+		}
+		if t.res.parts[name].cloud {
+			if waits = c.Spec.Burst.Mode == cluster.BurstOnly; waits {
+				return eligible.Obstacle{Reason: cluster.ReasonReqNodeNotAvail, Detail: c.Needs() + "; waits for a cloud node"}, true
+			}
+			cloud = fmt.Sprintf("; in partition %q no cloud node is suitable", name)
+			continue
 		}
 		v := t.impossibleIn(c, need, t.res.parts[name])
 		why := strings.TrimPrefix(v.Detail, c.Needs()+"; ")
@@ -47,14 +55,17 @@ func (t *classes) impossible(c *Class, need topology.NodeRequest) eligible.Obsta
 	}
 	switch len(all) {
 	case 0:
+		if cloud != "" {
+			return eligible.Obstacle{Reason: cluster.ReasonReqNodeNotAvail, Detail: c.Needs() + cloud + c.Refused}, false
+		}
 		found, _ = t.res.Partitions(c.Spec)
-		return found
+		return found, false
 	case 1:
 	default:
 		found.Detail = c.Needs() + "; " + strings.Join(all, "; ")
 	}
-	found.Detail += c.Refused
-	return found
+	found.Detail += cloud + c.Refused
+	return found, false
 }
 
 // impossibleIn returns why no job of a class could start in one partition even if that were empty: the

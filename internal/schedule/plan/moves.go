@@ -199,7 +199,8 @@ func (p *Pass) queueClass(c *Class) {
 			return
 		}
 		from := start.At
-		if !ok || e.At <= from || !c.limitOf(e.At, e.Choice).admits(&start, choice) {
+		if !ok || e.At <= from || !c.limitOf(e.At, e.Choice).admits(&start, choice) ||
+			e.Promised && from > p.Snap.Now && c.Options[choice/2].leased {
 			if before = max(before, e.At); !c.startable || !p.canRegroup(e) {
 				continue
 			}

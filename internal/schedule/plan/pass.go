@@ -165,7 +165,7 @@ func (p *Pass) free(e *Entry) {
 }
 
 // promise makes promises of planned starts inside the horizon, among the entries that need a verdict. A
-// start that is due now is left to the next pass.
+// start that is due now is left to the next pass. One on leased nodes is no promise: the cloud may take them back.
 func (p *Pass) promise() {
 	if p.Check.Limits.Limited() { // a limit may allow only the first ones
 		slices.SortStableFunc(p.changed, func(a, b *Entry) int { return cmp.Or(cmp.Compare(a.At, b.At), compareRanks(a, b)) })
@@ -176,7 +176,7 @@ func (p *Pass) promise() {
 			continue
 		}
 		p.verdicts = append(p.verdicts, e)
-		if !e.Eligible() || Shown(p.Snap.Now, e.At) == 0 || e.At > horizon || e.Promised || e.MissesDeadline() {
+		if !e.Eligible() || Shown(p.Snap.Now, e.At) == 0 || e.At > horizon || e.Promised || e.MissesDeadline() || e.onLeased() {
 			continue
 		}
 		if p.promises.jobs[e] || p.promises.allow(e.Job) {

@@ -56,10 +56,18 @@ func (r *Resources) reserve(x *cluster.Reservation, now cluster.Instant) {
 }
 
 // block closes nodes to other jobs while they are reserved, and to members while they are not, or
-// while another reservation has them.
+// while another reservation has them, and leased nodes from the end of their leases on.
 func (r *Resources) block(p *backfill.Profile) {
+	for _, n := range r.leased {
+		if len(r.reserved[n.Name]) == 0 {
+			p.RestrictHost(r.index[n.Name], 0, n.Rental.Until)
+		}
+	}
 	for name, reserved := range r.reserved {
 		var taken intervals
+		if x := &r.Nodes[name].Rental; x.Lease != 0 {
+			taken = taken.with(interval{x.Until, cluster.Never})
+		}
 		for _, t := range reserved {
 			own := interval{t.reservation.Start, t.reservation.End}
 			if t.host != noHost {

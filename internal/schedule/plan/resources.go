@@ -37,7 +37,9 @@ type Resources struct {
 	levels      [][]int32                 // domains by level and host
 	parts       map[string]*partition
 	licenceRows map[string]int
-	degraded    bool // a node is
+	degraded    bool                   // a node is
+	leased      []*cluster.Node        // the usable leased nodes
+	leasees     map[cluster.JobID]bool // jobs for which a node is leased that no other may use; nil for none
 }
 
 // partition is a partition with its nodes.
@@ -45,6 +47,8 @@ type partition struct {
 	cluster.Partition
 	usable backfill.HostSet
 	closed []*cluster.Node // its unusable nodes, by name
+	cloud  bool            // it is the partition of leased nodes
+	leased bool            // and it has usable ones
 }
 
 const (
@@ -72,6 +76,7 @@ func NewResources(snap *cluster.Snapshot, rules *eligible.Rules) *Resources {
 		r.degraded = r.degraded || n.Degraded() != ""
 		if n.Usable() {
 			r.Hosts = append(r.Hosts, topology.NewHost(n))
+			r.lease(n)
 		}
 	}
 	r.Lead = snap.Policy.Elastic.Grace + r.Grace
@@ -94,6 +99,20 @@ func NewResources(snap *cluster.Snapshot, rules *eligible.Rules) *Resources {
 		r.Licences = append(r.Licences, l.Count)
 	}
 	return r
+}
+
+// lease records a usable node, if it is a leased one.
+func (r *Resources) lease(n *cluster.Node) {
+	if n.Rental.Lease == 0 {
+		return
+	}
+	r.leased = append(r.leased, n)
+	if id := n.Rental.For; id != 0 {
+		if r.leasees == nil {
+			r.leasees = map[cluster.JobID]bool{}
+		}
+		r.leasees[id] = true
+	}
 }
 
 // at returns the resources of a later snapshot: nil if nodes, policy, fabric or prices differ, or a
@@ -220,13 +239,14 @@ func within(domains, others []int32) (parts, of []int32) {
 // partition returns a partition with its nodes.
 func (r *Resources) partition(p cluster.Partition, nodes []*cluster.Node) *partition {
 	member := cluster.ParseNodeNames(p.Nodes)
-	out := &partition{Partition: p, usable: backfill.NewHostSet(len(r.Hosts))}
+	out := &partition{Partition: p, usable: backfill.NewHostSet(len(r.Hosts)), cloud: member.Leased}
 	for _, n := range nodes {
 		if !member.Has(n.Name) {
 			continue
 		}
 		if h, ok := r.index[n.Name]; ok {
 			out.usable.Add(h)
+			out.leased = out.leased || n.Rental.Lease != 0
 			for _, x := range r.reserved[n.Name] {
 				if x.host != noHost {
 					out.usable.Add(x.host)
@@ -323,21 +343,34 @@ func (r *Resources) required(spec *cluster.JobSpec) (backfill.HostSet, bool) {
 	return set, true
 }
 
-// allowed returns the hosts of a partition that a request with some features may use, without the nodes to avoid.
-func (r *Resources) allowed(spec *cluster.JobSpec, p *partition, features, avoids []string) backfill.HostSet {
+// allowsSpot reports whether the QOS of a job allows spot nodes.
+func (r *Resources) allowsSpot(spec *cluster.JobSpec) bool {
+	q := r.QOS[spec.QOS]
+	return q.AllowsSpot()
+}
+
+// mayUse returns whether a job may use a node, if that is a leased one.
+func (r *Resources) mayUse(c *Class) func(*cluster.Node) bool {
+	spot := r.allowsSpot(c.Spec)
+	return func(n *cluster.Node) bool { return n.LeaseRefusal(c.leasee, c.Spec, spot) == "" }
+}
+
+// allowed returns the hosts of a partition that a class with some features may use, without the nodes to avoid.
+func (r *Resources) allowed(c *Class, p *partition, features, avoids []string) backfill.HostSet {
+	spec := c.Spec
 	q := spec.Request
 	q.Features = features
 	if len(avoids) > 0 {
 		q.Exclude = append(slices.Clip(q.Exclude), avoids...)
 	}
 	if len(q.Features) == 0 && len(q.NodeList) == 0 && len(q.Exclude) == 0 && len(q.Regions) == 0 && q.MaxPrice == 0 && len(r.reserved) == 0 && spec.Reservation == "" &&
-		!(r.degraded && q.NeedsSeveral()) {
+		!p.leased && !(r.degraded && q.NeedsSeveral()) {
 		return p.usable
 	}
-	filter := r.Filter(&q)
+	filter, mayUse := r.Filter(&q), r.mayUse(c)
 	set := backfill.NewHostSet(len(r.Hosts))
 	for name, h := range r.index {
-		if !p.usable.Has(h) || !filter.Suits(r.Nodes[name]) {
+		if !p.usable.Has(h) || !filter.Suits(r.Nodes[name]) || !mayUse(r.Nodes[name]) {
 			continue
 		}
 		if host, _, ok := r.HostOf(spec, name); ok {

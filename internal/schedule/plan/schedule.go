@@ -61,8 +61,10 @@ func (s *Schedule) Entry(id cluster.JobID) *Entry { return s.entries[id] }
 // Entries returns all pending jobs that are not held, by ID.
 func (s *Schedule) Entries() map[cluster.JobID]*Entry { return s.entries }
 
-// ClassOf returns the class of a job that is not in the schedule.
-func (s *Schedule) ClassOf(spec *cluster.JobSpec) *Class { return s.classes.create(spec, nil) }
+// ClassOf returns the class of a job that is not in the schedule, with a specification that may be another one.
+func (s *Schedule) ClassOf(id cluster.JobID, spec *cluster.JobSpec) *Class {
+	return s.classes.create(spec, nil, id)
+}
 
 // PromisedToOthers returns the limit whose remainder is promised to other jobs, if there is one.
 func (s *Schedule) PromisedToOthers(job *cluster.Job) (eligible.Obstacle, bool) {

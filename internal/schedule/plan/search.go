@@ -29,16 +29,21 @@ func (b *Bookings) Find(c *Class, from, before cluster.Instant) (backfill.Start,
 // find returns the earliest start of a class: in the partition named first among equally early ones,
 // and with the requested locality if that costs no more than the switch wait.
 func (b *Bookings) find(c *Class, from, before cluster.Instant, look searcher) (backfill.Start, int, bool) {
-	return b.findWithin(c, from, limit{before, before}, look)
+	return b.findWithin(c, from, limit{before, before}, cluster.Never, look)
 }
 
 // better returns a start that is earlier than the planned one of an entry, or has locality and is later
-// by at most the switch wait.
+// by at most the switch wait. A promised start moves to leased nodes only if the job can start there now.
 func (b *Bookings) better(e *Entry, look searcher) (backfill.Start, int, bool) {
-	return b.findWithin(e.Class, b.Profile.Now(), e.Class.limitOf(e.At, e.Choice), look)
+	leased := cluster.Never
+	if e.Promised {
+		leased = b.Profile.Now() + 1
+	}
+	return b.findWithin(e.Class, b.Profile.Now(), e.Class.limitOf(e.At, e.Choice), leased, look)
 }
 
-func (b *Bookings) findWithin(c *Class, from cluster.Instant, within limit, look searcher) (backfill.Start, int, bool) {
+// findWithin returns the best start within a limit, and on leased nodes before an instant.
+func (b *Bookings) findWithin(c *Class, from cluster.Instant, within limit, leased cluster.Instant, look searcher) (backfill.Start, int, bool) {
 	var best backfill.Start
 	choice, found := 0, false
 	take := func(s backfill.Start, i int) {
@@ -47,12 +52,15 @@ func (b *Bookings) findWithin(c *Class, from cluster.Instant, within limit, look
 	}
 	for i := range c.Options {
 		o := &c.Options[i]
-		near := within.near
+		near, loose := within.near, within.loose
+		if o.leased {
+			near, loose = min(near, leased), min(loose, leased)
+		}
 		if o.any != nil {
-			if s, ok := look(b.Profile, o.any, from, within.loose); ok {
+			if s, ok := look(b.Profile, o.any, from, loose); ok {
 				take(s, 2*i)
 				near = min(near, s.At.Add(o.Wait)+1)
-			} else if within.loose == near {
+			} else if loose == near {
 				continue // no start without locality: none with it
 			}
 		}

@@ -46,7 +46,7 @@ func (t *Trial) Starts(spec *cluster.JobSpec) bool {
 	if _, exceeded := t.promises.exceeded(&job); exceeded {
 		return false
 	}
-	c := t.ClassOf(spec)
+	c := t.ClassOf(t.Job.ID, spec)
 	if len(c.Options) == 0 {
 		return false
 	}
@@ -61,7 +61,7 @@ const MaxDelayed = 256
 // Delayed returns when the job could start if no other job was pending, and the jobs whose planned starts
 // that would delay: the fewest, from the end of the order. Only the last MaxDelayed planned starts are tried.
 func (t *Trial) Delayed() (cluster.Instant, []*cluster.Job) {
-	now, c := t.Snap.Now, t.ClassOf(t.Job.Spec)
+	now, c := t.Snap.Now, t.ClassOf(t.Job.ID, t.Job.Spec)
 	if len(c.Options) == 0 {
 		return 0, nil
 	}
