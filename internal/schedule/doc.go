@@ -4,6 +4,6 @@
 // pending. It reads no clock but that of the snapshot. It never changes a snapshot, and the order in which a snapshot
 // lists jobs and nodes does not matter. The state checks each start again when the plan is committed.
 //
-// [Planner.Pass] shows the six steps. Each has its place: package eligible (1), package order (2), package plan (3),
-// preempt.go (4), and package explain (6).
+// [Planner.Pass] shows the seven steps. Each has its place: package eligible (1), package order (2), package plan (3 and 5),
+// preempt.go (4), package burst (6), and package explain (7).
 package schedule

@@ -35,6 +35,16 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //
 // An elastic job has [step=N]; one that runs also [resized=D ago] [leaves=NODES]. Its nodes beyond nodes=N are extra ones.
 //
+// Cloud nodes:
+//
+//	node cloud-ID ... lease=ACCOUNT [for=JOB] [until=D] [market=spot|on-demand]
+//	burst . [off] [pending=D] [boottime=D] [most=N nodes] [regions=R,S] [patience=D] [left=AMOUNT] [ACCOUNT=AMOUNT, its budget]
+//	offer NAME price=AMOUNT [market=M] [at=REGION] [gpus=N] [type=T] [cpus=N] [mem=SIZE] [boot=D] [age=D] [risk=MILLIONTHS] [paused=D] [failing=D]
+//	lease ID for=JOB [state=S] [market=M] [since=D ago]
+//
+// A QOS may have [worth=AMOUNT an hour] [longest=D] [ondemand=PERCENT], and a job [burst=allow|only] [cost=AMOUNT]
+// [at=REGIONS] [market=M].
+//
 // A job may also have [connect=WORD] [switches=N] [late=D] [gpumin=SIZE] [licence=NAME:N] [in=RESERVATION] [or=PARTITIONS]
 // [region=R,S] [price=N] [most=N nodes] [gres=NAME:TYPE:N,NAME:N] [avoids=NODES] [crashed] [share=N] [mps]; a node [region=R].
 type picture struct {
@@ -171,6 +181,8 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 			s.Nodes = names
 		}
 		p.snap.Switches = append(p.snap.Switches, s)
+	case "burst", "offer", "lease":
+		p.cloud(t, fields, w)
 	case "rules", "weights", "reservation", "licence":
 		p.rule(fields, w)
 	case "price":
@@ -184,7 +196,10 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 
 func qos(name string, w words) cluster.QOS {
 	mode, _ := cluster.ParsePreemptMode(w["mode"])
-	return cluster.QOS{Name: name, Tier: w.n("tier", 0), Priority: w.n("prio", 0), Preempts: w.list("preempts"), PreemptMode: mode, PreemptExempt: w.d("exempt", 0), Open: !w.has("closed")}
+	return cluster.QOS{
+		BurstValue: w.money("worth"), BurstMaxWait: w.d("longest", 0), MinOnDemand: w.n("ondemand", 0),
+		Name: name, Tier: w.n("tier", 0), Priority: w.n("prio", 0), Preempts: w.list("preempts"), PreemptMode: mode, PreemptExempt: w.d("exempt", 0), Open: !w.has("closed"),
+	}
 }
 
 // rule reads a line of the scheduler's policy.
@@ -233,6 +248,7 @@ func readRequest(t testing.TB, spec *cluster.JobSpec, w words) {
 	q.Gres = gresIn(w)
 	q.Share = cluster.GPUShare{Jobs: w.n("share", 0), MPS: w.has("mps")}
 	spec.OtherPartitions, spec.Reservation = w.list("or"), w["in"]
+	readBurst(t, spec, w)
 	q.Regions, q.MaxPrice = w.list("region"), int64(w.n("price", 0))
 	if q.Switches == 0 && q.Connect == cluster.ConnectAny {
 		q.SwitchWait = 0
@@ -252,6 +268,9 @@ func node(name string, w words) *cluster.Node {
 	}
 	for i := range w.n("failures", 0) { // one a day
 		n.Failures = append(n.Failures, cluster.NodeFailure{At: start.Add(time.Duration(i-w.n("failures", 0)) * 24 * time.Hour)})
+	}
+	if w.has("lease") {
+		leaseNode(n, w)
 	}
 	links := max(w.n("links", 1), 1)
 	for i := range w.n("gpus", 0) {
@@ -430,17 +449,7 @@ func write(d Decision) string {
 		lines = append(lines, line{s.Job, fmt.Sprintf("%d starts on %s", s.Job, strings.Join(on, " "))})
 	}
 	for _, v := range d.Plan.Verdicts {
-		text := fmt.Sprintf("%d waits %s", v.Job, v.Reason)
-		if v.Planned != 0 {
-			text += " until +" + v.Planned.Sub(start).String()
-		}
-		if v.Promise != nil {
-			text += " (promised)"
-		}
-		if v.Detail != "" {
-			text += ": " + v.Detail
-		}
-		lines = append(lines, line{v.Job, text})
+		lines = append(lines, line{v.Job, writeVerdict(&v)})
 	}
 	for _, g := range d.Plan.Grants {
 		text := fmt.Sprintf("%d grows by", g.Job)
@@ -448,6 +457,9 @@ func write(d Decision) string {
 			text += " " + n.Node + spans(n.GPUs)
 		}
 		lines = append(lines, line{g.Job, text})
+	}
+	for i := range d.Plan.Launches {
+		lines = append(lines, line{d.Plan.Launches[i].Job, writeLaunch(&d.Plan.Launches[i])})
 	}
 	for _, b := range d.Plan.Reclaims {
 		by := b.For.String()
@@ -496,4 +508,18 @@ func spans(gpus []int32) string {
 		parts, i = append(parts, part), j+1
 	}
 	return ":" + strings.Join(parts, "+")
+}
+
+func writeVerdict(v *cluster.Verdict) string {
+	text := fmt.Sprintf("%d waits %s", v.Job, v.Reason)
+	if v.Planned != 0 {
+		text += " until +" + v.Planned.Sub(start).String()
+	}
+	if v.Promise != nil {
+		text += " (promised)"
+	}
+	if v.Detail != "" {
+		text += ": " + v.Detail
+	}
+	return text
 }

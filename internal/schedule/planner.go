@@ -23,15 +23,16 @@ type Decision struct {
 type Planner struct {
 	schedule   *plan.Schedule
 	preemption preemption
+	leasing    leasing
 }
 
 // NewPlanner returns a planner without a snapshot.
-func NewPlanner() *Planner { return &Planner{schedule: plan.New()} }
+func NewPlanner() *Planner { return &Planner{schedule: plan.New(), leasing: newLeasing()} }
 
 // Decide makes one pass over a snapshot with a new planner.
 func Decide(snap *cluster.Snapshot) Decision { return NewPlanner().Pass(snap) }
 
-// Pass makes one pass over a snapshot, in six steps:
+// Pass makes one pass over a snapshot, in seven steps:
 //
 //  1. Eligible: find the jobs that may start at all.
 //  2. Order: rank them.
@@ -39,7 +40,8 @@ func Decide(snap *cluster.Snapshot) Decision { return NewPlanner().Pass(snap) }
 //     reclaim extra nodes where a start needs them.
 //  4. Preempt: have others end for the first job that may preempt, such that the least work is lost.
 //  5. Grow: give idle nodes that are in no plan to elastic jobs.
-//  6. Explain: give each job that changed its verdict.
+//  6. Burst: lease cloud nodes for one job, where the time that this saves is worth the cost.
+//  7. Explain: give each job that changed its verdict.
 //
 // O(jobs log jobs + searches) when all jobs are planned, else O(jobs + what changed).
 func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
@@ -61,8 +63,10 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 		d.Plan.Grants = c.Grow()
 		d.Plan.Starts = c.Starts
 	}
-	d.Plan.Verdicts = explain.Verdicts(c) // 6
-	d.Wake, d.More, d.Stats = c.End(), c.More || len(d.Plan.Evictions) > 0, c.Stats
+	launches, again := p.leasing.decide(c, len(d.Plan.Evictions) == 0) // 6
+	d.Plan.Launches = launches
+	d.Plan.Verdicts = explain.Verdicts(c) // 7
+	d.Wake, d.More, d.Stats = min(c.End(), again), c.More || len(d.Plan.Evictions)+len(launches) > 0, c.Stats
 	if at := p.preemption.again; at > 0 {
 		d.Wake = min(d.Wake, max(at, snap.Now+1))
 	}

@@ -130,9 +130,17 @@ func licences(p *plan.Pass, spec *cluster.JobSpec) (short []eligible.Obstacle) {
 
 // unplanned says which rule of the policy keeps a job from having a planned start; "" when none does.
 func (x *explainer) unplanned(e *plan.Entry) string {
+	if e.At == 0 && e.Job.Spec.Burst.Mode == cluster.BurstOnly {
+		return "; waits for a cloud node"
+	}
+	return x.unplannedAt(e.At)
+}
+
+// unplannedAt says which rule of the policy keeps a job from having a planned start, whose planned start is given.
+func (x *explainer) unplannedAt(at cluster.Instant) string {
 	rules := &x.Snap.Policy.Scheduling
 	switch {
-	case e.At > 0:
+	case at > 0:
 		return ""
 	case rules.Depth == 0:
 		return "; the policy plans no start ahead (depth 0)"

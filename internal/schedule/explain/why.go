@@ -110,7 +110,7 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 	x.addUnmet(p.Check, job)
 	obstacles := p.Check.All(job)
 	x.add(obstacles, job.Detail)
-	x.Notes = notes(p, job, len(obstacles) == 0)
+	x.Notes = append(notes(p, job, len(obstacles) == 0), burstNotes(p, job, obstacles)...)
 	switch {
 	case job.Hold != cluster.NotHeld:
 		return x, nil

@@ -30,6 +30,7 @@ type nodeSurvey struct {
 	later    []ReservedNodes
 	short    map[string]bool // licences with too few left by running jobs
 	faults   int             // different ones that it names
+	spot     bool            // the job's QOS allows spot nodes
 }
 
 // deficit says what of a node others have, so that too little is free for one job.
@@ -60,6 +61,8 @@ func newNodeSurvey(g *plan.Resources, snap *cluster.Snapshot, job *cluster.Job) 
 	s.filter = g.Filter(&job.Spec.Request)
 	s.filter.GPUs = s.each()
 	s.prices = g.Prices
+	qos := g.QOS[job.Spec.QOS]
+	s.spot = qos.AllowsSpot()
 	for _, j := range snap.Active {
 		s.occupy(j)
 	}
@@ -279,6 +282,10 @@ func (s *nodeSurvey) unable(n *cluster.Node) []string {
 	note(n.Liveness == cluster.Silent, "no heartbeat")
 	note(n.Drain, "drained")
 	note(n.Fault != "", s.faultText(n.Fault))
+	if n.Rental.Lease != 0 {
+		why := n.LeaseRefusal(s.job.ID, s.job.Spec, s.spot)
+		note(why != "", why)
+	}
 	note(n.Orphans > 0, "cleaning up after another job")
 	for m := range s.filter.Attributes(n) {
 		note(true, s.describe(m, ""))

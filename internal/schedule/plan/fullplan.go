@@ -35,7 +35,7 @@ func (p *Pass) mustPlanAll() bool {
 		return true
 	}
 	rules := &snap.Policy.Scheduling
-	if rules.Depth != cluster.Unlimited || !sameFabric(last.Switches, snap.Switches) || !maps.Equal(p.res.Prices, pricesOf(snap)) {
+	if rules.Depth != cluster.Unlimited || !sameFabric(last.Switches, snap.Switches) || !maps.Equal(p.res.Prices, PricesOf(snap)) {
 		return true
 	}
 	if !slices.EqualFunc(snap.Nodes, last.Nodes, sameNode) || p.otherNodesFail() {
@@ -135,7 +135,7 @@ func (p *Pass) reset() {
 	s.moves = newMoves()
 	s.sequence, s.sharing = sequence{}, nil
 	s.started, s.preempting, s.reservesFreed = nil, false, false
-	p.changed = p.changed[:0]
+	p.changed, s.opted = p.changed[:0], nil
 }
 
 // check adds a pending job to the schedule, and returns its entry if it is eligible; nil when it is held
@@ -147,6 +147,9 @@ func (p *Pass) check(job *cluster.Job) *Entry {
 	e := &Entry{Job: job, place: -1}
 	p.entries[job.ID] = e
 	p.markChanged(e)
+	if job.Spec.Burst.On() {
+		p.opted = append(p.opted, e)
+	}
 	if o, blocked := p.Check.First(job); blocked {
 		p.ineligible.add(p, e, o)
 		return nil

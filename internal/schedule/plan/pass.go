@@ -61,7 +61,7 @@ func (s *Schedule) Begin(snap *cluster.Snapshot) *Pass {
 			}
 		}
 	}
-	s.freed = map[int]bool{}
+	s.freed, s.opted = map[int]bool{}, nil
 	p.slips = p.isLate()
 	p.full = p.slips || p.mustPlanAll()
 	return p

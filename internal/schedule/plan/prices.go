@@ -17,8 +17,8 @@ func PriceOf(prices map[string]int64, name string) int64 {
 	}, name)
 }
 
-// pricesOf returns what an hour of a GPU costs at the snapshot's instant, by type.
-func pricesOf(snap *cluster.Snapshot) map[string]int64 {
+// PricesOf returns what an hour of a GPU costs at the snapshot's instant, by type.
+func PricesOf(snap *cluster.Snapshot) map[string]int64 {
 	prices := make(map[string]int64, len(snap.Prices))
 	for _, p := range snap.Prices {
 		if _, later := prices[p.Type]; !later && p.From <= snap.Now {

@@ -69,7 +69,7 @@ func NewResources(snap *cluster.Snapshot, rules *eligible.Rules) *Resources {
 		Rules: rules, Ranking: order.NewRanking(snap), policy: snap.Policy, switches: snap.Switches,
 		Nodes: make(map[string]*cluster.Node, len(snap.Nodes)), index: make(map[string]int, len(snap.Nodes)),
 		reserved: map[string][]reservedHost{}, parts: map[string]*partition{}, QOS: map[string]cluster.QOS{},
-		licenceRows: map[string]int{}, Prices: pricesOf(snap),
+		licenceRows: map[string]int{}, Prices: PricesOf(snap),
 	}
 	for _, n := range snap.Nodes {
 		r.Nodes[n.Name] = n
@@ -120,7 +120,7 @@ func (r *Resources) lease(n *cluster.Node) {
 func (r *Resources) at(snap *cluster.Snapshot) *Resources {
 	changed := func(n *cluster.Node) bool { return r.Nodes[n.Name] != n }
 	if len(r.reserved) > 0 || len(snap.Policy.Scheduling.Reservations) > 0 ||
-		r.policy != snap.Policy || !sameFabric(r.switches, snap.Switches) || !maps.Equal(r.Prices, pricesOf(snap)) ||
+		r.policy != snap.Policy || !sameFabric(r.switches, snap.Switches) || !maps.Equal(r.Prices, PricesOf(snap)) ||
 		len(r.Nodes) != len(snap.Nodes) || slices.ContainsFunc(snap.Nodes, changed) {
 		return nil
 	}

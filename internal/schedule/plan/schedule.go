@@ -30,6 +30,7 @@ type Schedule struct {
 	ineligible ineligible
 	singletons singletons
 	sharing    []*Entry // jobs that may share a GPU; those that do not any more too, until a pass starts jobs
+	opted      []*Entry // jobs that may run on leased nodes, and were checked since the last pass
 	elements   *eligible.Elements
 	moves      heap.Heap[move] // that may start jobs earlier, and were not tried yet
 	moveCount  uint64          // of all moves

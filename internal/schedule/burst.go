@@ -1,0 +1,118 @@
+package schedule
+
+import (
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/internal/schedule/burst"
+	"github.com/greylag/greylag/internal/schedule/explain"
+	"github.com/greylag/greylag/internal/schedule/plan"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// relaunch is after what time nodes are leased again for a job whose last launch did not become leases, or whose leases ended.
+const relaunch = time.Minute
+
+// leasing is the state of the burst step between passes.
+type leasing struct {
+	tables     *burst.Tables
+	entries    []*plan.Entry     // jobs that may run on leased nodes
+	candidates []burst.Candidate // at the same indices
+	launched   map[cluster.JobID]cluster.Instant
+}
+
+func newLeasing() leasing {
+	return leasing{tables: burst.NewTables(), launched: map[cluster.JobID]cluster.Instant{}}
+}
+
+// decide returns the launch that a pass decides, if it decides one, and when a pass has to decide again. A pass that leaves
+// something to the next one leases nothing, since that may start the job. O(jobs that may run on leased nodes).
+func (l *leasing) decide(c *plan.Pass, ready bool) ([]cluster.Launch, cluster.Instant) {
+	l.update(c)
+	snap := c.Snap
+	if !ready || !snap.Policy.Burst.On || snap.Burst == nil || len(l.entries) == 0 || !c.Settled() {
+		return nil, cluster.Never
+	}
+	v, again := l.tables.View(snap, &c.Check.Jobs), cluster.Never
+	for id, at := range l.launched {
+		if at = at.Add(relaunch); at <= snap.Now || len(v.Leases(id)) > 0 {
+			delete(l.launched, id)
+		} else {
+			again = min(again, at)
+		}
+	}
+	l.countLeased(c, v)
+	launch, wake, found := v.Best(l.candidates, func(x *burst.Candidate) bool { return l.admits(c, x) })
+	if again = min(again, wake); !found {
+		return nil, again
+	}
+	l.launched[launch.Job] = snap.Now
+	return []cluster.Launch{launch}, again
+}
+
+// update brings the candidates up to date.
+func (l *leasing) update(c *plan.Pass) {
+	if c.Full() {
+		l.entries, l.candidates = l.entries[:0], l.candidates[:0]
+	}
+	n := 0
+	for i, e := range l.entries {
+		if !e.Removed() {
+			l.entries[n], l.candidates[n] = e, l.candidates[i]
+			l.candidates[n].Update(e)
+			n++
+		}
+	}
+	l.entries, l.candidates = l.entries[:n], l.candidates[:n]
+	if l.tables.Known() > 2*len(l.entries)+len(c.Opted())+1000 {
+		l.tables.Forget()
+	}
+	for _, e := range c.Opted() {
+		if !e.Removed() {
+			l.entries = append(l.entries, e)
+			l.candidates = append(l.candidates, burst.NewCandidate(e, l.tables.Demand(e.Job.Spec)))
+		}
+	}
+}
+
+// admits reports whether only nodes keep a candidate from starting: no licence and no limit, with the jobs that wait for
+// their leased nodes.
+func (l *leasing) admits(c *plan.Pass, x *burst.Candidate) bool {
+	if _, waits := l.launched[x.Job.ID]; waits {
+		return false
+	}
+	if _, short := c.ShortOfLicences(x.Job); short {
+		return false
+	}
+	_, limited := c.Check.Limits.First(x.Job)
+	return !limited
+}
+
+// countLeased counts the jobs that wait for leased nodes against the limits, as if they ran. O(such jobs).
+func (l *leasing) countLeased(c *plan.Pass, v *burst.View) {
+	if !c.Check.Limits.Limited() {
+		return
+	}
+	for _, id := range v.Waiting() {
+		if e := c.Entry(id); e != nil && !e.Starting {
+			c.Check.Limits.Start(e.Job)
+		}
+	}
+}
+
+// BurstReport returns what would be decided for each pending job that may run on leased nodes, best first, as if cloud burst
+// was on: in a pass that plans all jobs again. Each choice is made as if those before it were committed. It costs a pass,
+// and O(commits × jobs).
+func BurstReport(snap *cluster.Snapshot) []burst.Choice {
+	c := plan.FromScratch(snap)
+	var list []burst.Candidate
+	tables := burst.NewTables()
+	for _, j := range snap.Pending {
+		if !j.Spec.Burst.On() {
+			continue
+		}
+		list = append(list, explain.Candidate(c, j, tables))
+	}
+	slices.SortFunc(list, func(a, b burst.Candidate) int { return a.Rank.Compare(&b.Rank) })
+	return burst.Report(tables, snap, &c.Check.Jobs, list)
+}

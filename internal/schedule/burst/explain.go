@@ -1,0 +1,208 @@
+package burst
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/internal/schedule/words"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Choice is what is decided for one job. Money is in millionths of the policy's currency.
+type Choice struct {
+	Job      cluster.JobID
+	At       cluster.Instant // its planned start; 0: none
+	Saved    time.Duration   // that the lease would save
+	Offer    *cluster.Offer  // nil for none
+	Nodes    int32
+	Lifetime time.Duration
+	MaxPrice int64 // of an hour of one node
+	Cost     int64 // in the worst case
+	Value    int64 // of the saved time
+	Commit   bool  // the nodes are leased: in the next pass, or after those for jobs with a better ratio
+	// Why is a sentence: why they are, or why not.
+	Why string
+}
+
+// Money writes an amount with its currency, rounded to hundredths: costs up, other amounts down.
+func Money(n int64, up bool, currency string) string {
+	const cent = cluster.OneUnit / 100
+	if rest := n % cent; rest > 0 {
+		if n -= rest; up {
+			n += cent
+		}
+	}
+	return cluster.FormatMoney(n) + " " + currency
+}
+
+func (v *View) money(n int64, up bool) string { return Money(n, up, v.policy.Currency) }
+
+// Choose says what is decided for a candidate, and why.
+func (v *View) Choose(c *Candidate) Choice {
+	v.prepare(c.Demand)
+	x := Choice{Job: c.Job.ID, At: c.planned(v.now)}
+	if why := v.obstacle(c); why != "" {
+		x.Why = why
+		return x
+	}
+	d := c.Demand
+	q, pays := v.pays(c)
+	if !pays {
+		q = v.nearest(c)
+	}
+	v.fill(&x, c, q)
+	switch at, settled := v.settled(c.Job); {
+	case !pays:
+		x.Why = v.shortfall(c, q)
+	case !settled:
+		x.Why = fmt.Sprintf("not sent to the cloud yet: it has been eligible for %s, and nodes are leased after %s (min_pending)",
+			cluster.FormatElapsed(v.now.Sub(since(c.Job))), cluster.FormatElapsed(at.Sub(since(c.Job))))
+	default:
+		x.Commit, x.Why = true, v.reason(&choice{c, q, valueOf(d.hourly, v.saves(c, q))})
+	}
+	return x
+}
+
+// fill records a quote.
+func (v *View) fill(x *Choice, c *Candidate, q *quote) {
+	d := c.Demand
+	o := v.terms.offers[q.offer].Offer
+	x.Offer, x.Nodes, x.MaxPrice, x.Cost, x.Lifetime = &o, q.nodes, q.price, q.cost, d.lifetime
+	x.Saved = v.saves(c, q)
+	x.Value = valueOf(d.hourly, x.Saved)
+}
+
+// obstacle returns why no offer is considered for a candidate; "" if one is.
+func (v *View) obstacle(c *Candidate) string {
+	d := c.Demand
+	if l := v.leases[c.Job.ID]; len(l) > 0 {
+		return leased(l)
+	}
+	switch {
+	case c.Obstacle != "":
+		return "not sent to the cloud: " + c.Obstacle
+	case d.refused != "":
+		return "not sent to the cloud: " + d.refused
+	case len(d.open) == 0:
+		return "not sent to the cloud: " + v.unsuitable(d)
+	case c.planned(v.now) == 0 && d.spec.Burst.Mode != cluster.BurstOnly:
+		return "not sent to the cloud: no planned start: " + cmp.Or(c.Unplanned, "it depends on jobs without a time limit")
+	}
+	return ""
+}
+
+// leased says which nodes are leased for a job.
+func leased(list []*cluster.Lease) string {
+	var each []string
+	for _, l := range list[:min(len(list), maxNamed)] {
+		each = append(each, fmt.Sprintf("%s %s since %s", l.ID.NodeName(), l.State, words.Instant(l.Since)))
+	}
+	if more := len(list) - maxNamed; more > 0 {
+		each = append(each, words.Count(more, "more node"))
+	}
+	if len(list) == 1 {
+		return "a cloud node is leased for it: " + each[0]
+	}
+	return fmt.Sprintf("%d cloud nodes are leased for it: %s", len(list), strings.Join(each, ", "))
+}
+
+// maxNamed is how many leases, or reasons, a sentence names.
+const maxNamed = 4
+
+// unsuitable returns why no offer may be requested for a demand: how many offers each reason excludes.
+func (v *View) unsuitable(d *Demand) string {
+	if len(v.terms.offers) == 0 {
+		return "the cloud has offered nothing yet"
+	}
+	qos := v.terms.qos[d.spec.QOS]
+	counts := map[string]int{}
+	for i := range v.terms.offers {
+		o := &v.terms.offers[i]
+		why := d.mismatch(o)
+		at := slices.IndexFunc(d.quotes, func(q quote) bool { return q.offer == i })
+		switch {
+		case why != "":
+		case v.market.closed[i] != "":
+			why = v.market.closed[i]
+		case at < 0:
+			why = "for more nodes, time or money than a lease may have"
+		case v.market.paused[i]:
+			why = "paused, since requests failed"
+		case o.Market == cluster.Spot && !v.market.allowsSpot(&qos, d.quotes[at].nodes):
+			why = fmt.Sprintf("spot, and qos %s allows fewer of these", qos.Name)
+		case !v.market.allowsMore(v.terms.policy, d.quotes[at].nodes):
+			why = fmt.Sprintf("beyond the %s that may be leased at a time (max_nodes)", words.Count(v.policy.MaxNodes, "node"))
+		default:
+			why = "used only after spot offers have failed for " + cluster.FormatElapsed(v.policy.SpotPatience)
+		}
+		counts[why]++
+	}
+	all := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b)) })
+	var reasons []string
+	for _, why := range all[:min(len(all), maxNamed)] {
+		reasons = append(reasons, fmt.Sprintf("%d %s", counts[why], why))
+	}
+	if len(all) > maxNamed {
+		reasons = append(reasons, "others for other reasons")
+	}
+	return fmt.Sprintf("of %s none is suitable: %s", words.Count(len(v.terms.offers), "offer"), strings.Join(reasons, ", "))
+}
+
+// nearest returns the open quote that an explanation is about: the cheapest one that saves time, else the one whose node joins
+// first.
+func (v *View) nearest(c *Candidate) *quote {
+	open := c.Demand.open
+	for i := range open {
+		if v.saves(c, &open[i]) > 0 {
+			return &open[i]
+		}
+	}
+	return &open[len(open)-1]
+}
+
+// shortfall says why a quote does not pay.
+func (v *View) shortfall(c *Candidate, q *quote) string {
+	d, cost := c.Demand, v.money(q.cost, true)
+	saved := v.saves(c, q)
+	at := c.planned(v.now)
+	switch b := d.budget; {
+	case at > 0 && saved == 0:
+		return fmt.Sprintf("not sent to the cloud: it is planned to start in %s, and a cloud node joins in %s", elapsed(at.Sub(v.now)), elapsed(q.boot))
+	case d.spec.Burst.MaxCost > 0 && q.cost > d.spec.Burst.MaxCost:
+		return fmt.Sprintf("not sent to the cloud: the lease needs %s in the worst case, and --burst-max-cost is %s", cost, v.money(d.spec.Burst.MaxCost, false))
+	case q.cost > b.left:
+		return fmt.Sprintf("not sent to the cloud: the budget of %s has %s left this month, the lease needs %s", owner(b.of), v.money(max(0, b.left), false), cost)
+	}
+	return fmt.Sprintf("not sent to the cloud: it would save %s worth %s, at a worst-case cost of %s", saved.Truncate(time.Second), v.money(valueOf(d.hourly, saved), false), cost)
+}
+
+// owner names the owner of a budget.
+func owner(account string) string {
+	if account == "" {
+		return "the cluster"
+	}
+	return "account " + account
+}
+
+// reason says why nodes are leased.
+func (v *View) reason(x *choice) string {
+	d, q := x.Demand, x.quote
+	o := &v.terms.offers[q.offer]
+	what := fmt.Sprintf("%s of %s (%s)", words.Count(q.nodes, "node"), o.Name, o.Market)
+	saved, cost := v.saves(x.Candidate, q).Truncate(time.Second), v.money(q.cost, true)
+	switch at := x.planned(v.now); {
+	case at > 0 && x.value >= q.cost:
+		return fmt.Sprintf("%s: saves %s worth %s, at a worst-case cost of %s", what, saved, v.money(x.value, false), cost)
+	case d.spec.Burst.Mode == cluster.BurstOnly:
+		return fmt.Sprintf("%s: it runs on cloud nodes only, at a worst-case cost of %s", what, cost)
+	default:
+		return fmt.Sprintf("%s: it would wait %s, more than the %s of qos %s, at a worst-case cost of %s", what,
+			at.Sub(since(x.Job)).Truncate(time.Second), d.maxWait, d.spec.QOS, cost)
+	}
+}
+
+func elapsed(d time.Duration) string { return cluster.FormatElapsed(d) }

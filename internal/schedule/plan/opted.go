@@ -1,0 +1,25 @@
+package plan
+
+import "github.com/greylag/greylag/pkg/cluster"
+
+// Opted returns the jobs that may run on leased nodes and were checked in this pass: all of them in a full one.
+func (p *Pass) Opted() []*Entry { return p.opted }
+
+// Removed reports whether the job is no longer in the schedule by this entry.
+func (e *Entry) Removed() bool { return e.removed }
+
+// MayLease reports whether the job could start as soon as leased nodes joined: it is eligible and does not start now, or only
+// the lack of a leased node keeps it pending.
+func (e *Entry) MayLease() bool {
+	return !e.removed && !e.Starting && (e.Eligible() || e.Class != nil && e.Class.Waits)
+}
+
+// ShortOfLicences returns the first licence that a job needs more of than are free now, if there is one.
+func (p *Pass) ShortOfLicences(job *cluster.Job) (string, bool) {
+	for _, l := range job.Spec.Request.Licences {
+		if row, known := p.res.licenceRows[l.Name]; !known || !p.bookings.Profile.HasLicences(row, p.Snap.Now, l.Count) {
+			return l.Name, true
+		}
+	}
+	return "", false
+}
