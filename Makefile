@@ -16,7 +16,7 @@ export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 export GREYLAG_BIN := $(CURDIR)/$(BIN)
 export PATH := $(PATH):$(GREYLAG_BIN)
 
-.PHONY: all demo up down build test test-faults sim short check vulncheck cover check-api api-image bench fuzz gen man setup clean
+.PHONY: all demo up down build burst-aws test test-burst-aws test-faults sim short check vulncheck cover check-api api-image bench fuzz gen man setup clean
 
 all: build
 
@@ -39,6 +39,12 @@ build:
 	@if command -v gcc >/dev/null; then CGO_ENABLED=1 $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gnvml; \
 	else echo "no gcc: building gnvml without NVML"; $(GO) build -o $(BIN)/ ./cmd/gnvml; fi
 
+# The provider program for Amazon EC2. It is a module of its own, since the AWS SDK takes minutes to compile:
+# no other target builds or tests it.
+burst-aws:
+	@mkdir -p $(BIN)
+	cd burst/aws && $(GO) build -ldflags '$(LDFLAGS)' -o $(CURDIR)/$(BIN)/ ./cmd/greylag-burst-aws
+
 # Manual pages and shell completions, into $(BIN)/man and $(BIN)/completions, from the programs' help
 # and docs/config. Their date is that of the commit.
 man: build
@@ -47,6 +53,11 @@ man: build
 test: setup build
 	$(GO) test -timeout 60m $(PACKAGES)
 	@if command -v gcc >/dev/null; then CGO_ENABLED=1 $(GO) test ./internal/gpu/nvml; fi
+
+# With $(BIN)/gctl, its conformance test is one of the tests.
+test-burst-aws: burst-aws
+	@cd burst/aws && { $(GO) mod tidy -diff >/dev/null || { echo "burst/aws/go.mod is out of date: run go mod tidy in burst/aws and commit"; exit 1; }; }
+	cd burst/aws && $(GO) vet ./... && $(GO) test ./...
 
 # All tests of faults and attacks, including those that take minutes: see CONTRIBUTING.md.
 test-faults: setup build

@@ -36,6 +36,7 @@ var layers = map[string]int{
 	"internal/server/views": 5, "internal/server/joblist": 5, "internal/server/reports": 5, "internal/agent": 5, "internal/web": 5, "internal/metrics": 5,
 	"internal/client": 5, "internal/cli": 5, "internal/gctld": 5, "internal/daemonmain": 5,
 	"cmd": 6, "test": 6,
+	"burst/aws": 6, // a module of its own
 }
 
 // owners says which package may use which outside module.
@@ -65,6 +66,7 @@ var owners = map[string][]string{
 	"gopkg.in/ini.v1":                   {"internal/checkpoint"},
 	"github.com/johannesboyne/gofakes3": {"internal/checkpoint", "internal/agent", "test/e2e"},
 	"github.com/anishathalye/porcupine": {"test"},
+	"github.com/aws/":                   {"burst/aws"},
 	"go.yaml.in/yaml":                   {"internal/topologyimport"},
 	"github.com/cockroachdb/datadriven": {"test/scenario"},
 }

@@ -25,4 +25,5 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/ssooidc v1.44.5 // indirect
 	github.com/aws/aws-sdk-go-v2/service/sts v1.52.0 // indirect
 	github.com/pelletier/go-toml/v2 v2.4.3 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 )

@@ -128,6 +128,17 @@ func (s *Server) Calls(action string) int {
 	return s.calls[action]
 }
 
+// AllCalls returns the number of all calls.
+func (s *Server) AllCalls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, calls := range s.calls {
+		n += calls
+	}
+	return n
+}
+
 // Instances returns copies of all records, in the order of their launch.
 func (s *Server) Instances() []Instance {
 	s.mu.Lock()

@@ -209,7 +209,7 @@ func (p *Provider) end(ctx context.Context, client *ec2.Client, list []burst.Ins
 	return list, nil
 }
 
-// console returns the end of the console output of an instance; "" while there is none.
+// console returns the end of the console output of an instance; "" until it has some.
 func (p *Provider) console(ctx context.Context, id string) (string, error) {
 	text := ""
 	known := false

@@ -17,7 +17,7 @@ import (
 	"github.com/greylag/greylag/internal/burst"
 )
 
-// The tags of an instance. There is none with the time of its end: a repeated request must be equal to the first one.
+// The tags of an instance. No tag has the time of its end: a repeated request must be equal to the first one.
 const (
 	tagCluster  = "greylag:cluster"
 	tagLaunch   = "greylag:launch"

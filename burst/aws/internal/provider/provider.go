@@ -70,6 +70,9 @@ func (p *Provider) client(ctx context.Context, region *settings.Region) (*ec2.Cl
 	if p.cfg.Profile != "" {
 		options = append(options, config.WithSharedConfigProfile(p.cfg.Profile))
 	}
+	if p.cfg.CredentialsFile != "" {
+		options = append(options, config.WithSharedCredentialsFiles([]string{p.cfg.CredentialsFile}))
+	}
 	loaded, err := config.LoadDefaultConfig(ctx, options...)
 	if err != nil {
 		return nil, failure(burst.FailureDenied, "AWS configuration: %w", err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
 
 	"github.com/greylag/greylag/burst/aws/internal/ec2wire"
 	"github.com/greylag/greylag/burst/aws/internal/settings"
@@ -231,7 +232,16 @@ func TestCredentials(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
 	_, err := c.list(context.Background())
 	wantFailure(t, err, burst.FailureDenied, burst.ExitPermanent)
-	c.cfg.Profile = "unknown"
+	c.cfg.CredentialsFile = filepath.Join(t.TempDir(), "credentials")
+	text := "[burst]\naws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = secret\n"
+	if err := os.WriteFile(c.cfg.CredentialsFile, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.cfg.Profile = "burst"
+	if _, err := c.list(context.Background()); err != nil {
+		t.Error(err)
+	}
+	c.clients, c.cfg.Profile = map[string]*ec2.Client{}, "unknown"
 	_, err = c.list(context.Background())
 	wantFailure(t, err, burst.FailureDenied, burst.ExitPermanent)
 }

@@ -23,13 +23,14 @@ const (
 
 // Settings is the file.
 type Settings struct {
-	Profile       string        `toml:"profile"`   // of the AWS configuration files; "": the SDK's default
-	BootTime      time.Duration `toml:"boot_time"` // until a node has joined
-	MemoryPercent int           `toml:"memory_percent"`
-	Product       string        `toml:"spot_product"`
-	Regions       []Region      `toml:"region"`
-	Types         []Type        `toml:"type"`
-	OnDemand      Prices        `toml:"on_demand"`
+	CredentialsFile string        `toml:"credentials_file"` // in the format of AWS; "": the SDK looks for one
+	Profile         string        `toml:"profile"`          // of the AWS configuration files; "": the SDK's default
+	BootTime        time.Duration `toml:"boot_time"`        // until a node has joined
+	MemoryPercent   int           `toml:"memory_percent"`   // of the memory of a type that gnoded finds
+	Product         string        `toml:"spot_product"`     // product description of spot prices
+	Regions         []Region      `toml:"region"`
+	Types           []Type        `toml:"type"`
+	OnDemand        Prices        `toml:"on_demand"`
 }
 
 // Region is where instances are rented, or were rented and are still listed.
@@ -131,6 +132,9 @@ var (
 )
 
 func (s *Settings) check(c *strict.Checker) {
+	if s.CredentialsFile != "" {
+		c.Absolute("credentials_file", s.CredentialsFile)
+	}
 	c.AtLeast("boot_time", s.BootTime, time.Second)
 	c.Between("memory_percent", s.MemoryPercent, 1, 100)
 	if len(s.Regions) == 0 {
@@ -174,13 +178,13 @@ func (r *Region) check(c *strict.Checker, at string) {
 		return
 	}
 	if r.Template == "" && r.Image == "" {
-		c.Fault(at, "no launch_template and no image: set at least one of them")
+		c.Fault(at+".launch_template", "no launch_template and no image: set at least one of them")
 	}
 	if r.Template == "" && r.TemplateVersion != "" {
 		c.Fault(at+".launch_template_version", "launch_template is not set")
 	}
 	if len(r.Zones) == 0 {
-		c.Fault(at, "no zone: add a [[region.zone]] with name and subnet")
+		c.Fault(at+".zone", "no zone: add a [[region.zone]] with name and subnet")
 	}
 	for i, z := range r.Zones {
 		where := fmt.Sprintf("%s.zone[%d]", at, i)
