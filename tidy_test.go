@@ -31,7 +31,7 @@ var layers = map[string]int{
 	"internal/runtime": 4, "internal/gpu": 4, "internal/health": 4, "internal/auth": 4, "internal/pki": 4,
 	"internal/config": 4, "internal/clusterdoc": 4, "internal/topologyimport": 4, "internal/slurmconf": 4, "internal/jobscript": 4, "internal/sim": 4, "internal/simgpu": 4,
 	"internal/report": 4, "internal/report/tally": 1,
-	"internal/image": 4, "internal/userfile": 4, "internal/ginit": 4, "internal/shim": 4, "internal/cgroup": 4, "internal/scratch": 4, "internal/checkpoint": 4, "internal/burst": 4, "internal/picture": 4, "internal/manpage": 4, "api": 4, "internal/boltcheck": 4, "internal/spans": 4, "internal/step": 4, "internal/jobmail": 4, "internal/tunnel": 4, "internal/submitfilter": 4, "internal/runas": 4,
+	"internal/image": 4, "internal/userfile": 4, "internal/ginit": 4, "internal/shim": 4, "internal/cgroup": 4, "internal/scratch": 4, "internal/checkpoint": 4, "internal/burst": 4, "internal/leased": 4, "internal/picture": 4, "internal/manpage": 4, "api": 4, "internal/boltcheck": 4, "internal/spans": 4, "internal/step": 4, "internal/jobmail": 4, "internal/tunnel": 4, "internal/submitfilter": 4, "internal/runas": 4,
 	"internal/controller": 5, "internal/server": 5, "internal/server/call": 5, "internal/server/encoding": 5, "internal/server/limits": 5, "internal/server/certs": 5, "internal/server/journals": 5, "internal/server/logbroker": 5,
 	"internal/server/views": 5, "internal/server/joblist": 5, "internal/server/reports": 5, "internal/agent": 5, "internal/web": 5, "internal/metrics": 5,
 	"internal/client": 5, "internal/cli": 5, "internal/gctld": 5, "internal/daemonmain": 5,
