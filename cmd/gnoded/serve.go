@@ -24,7 +24,12 @@ func serve(ctx context.Context, cfg config.Node, file string, log *slog.Logger) 
 	if err := makeFolders(cfg); err != nil {
 		return err
 	}
+	lease, err := leaseOf(cfg, trust.ClusterID())
+	if err != nil {
+		return err
+	}
 	parts := assemble(cfg, log)
+	parts.config.Lease = lease
 	defer parts.close()
 	known, err := client.OpenKnown(cfg.PKIDir, cfg.Controllers)
 	if err != nil {

@@ -63,6 +63,8 @@ type Config struct {
 	// SelfFenceAfter is how long no controller may answer before the node kills all its tasks; 0: it never
 	// does.
 	SelfFenceAfter time.Duration
+	// Lease is set on a leased node.
+	Lease *Lease
 	// UnkillableAfter is how long the processes of a task may outlive SIGKILL before the node takes no new
 	// work and the job ends without them; 0: 55 s.
 	UnkillableAfter time.Duration
@@ -172,11 +174,15 @@ type state struct {
 	reboot       rebootOrder
 	rebooting    bool
 	rebootFailed bool
-	connected    bool                             // a session is open
-	loads        map[string]gpu.Load              // by UUID; those of the last sample
-	xids         map[xid]uint64                   // events since the start
-	lastXID      map[string]int                   // by UUID
-	ends         [cluster.MaxTaskCause + 1]uint64 // tasks that ended since the start, by cause
+	// reclaim is the first deadline of a notice that the cloud takes the node back; 0 without one. leaseEnded is why the
+	// controllers refused the last registration because the lease has ended; else "".
+	reclaim    cluster.Instant
+	leaseEnded string
+	connected  bool                             // a session is open
+	loads      map[string]gpu.Load              // by UUID; those of the last sample
+	xids       map[xid]uint64                   // events since the start
+	lastXID    map[string]int                   // by UUID
+	ends       [cluster.MaxTaskCause + 1]uint64 // tasks that ended since the start, by cause
 
 	tasks map[reconcile.ID]*task
 	set   *reconcile.Set // the newest set admitted since the daemon started
@@ -229,6 +235,9 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 	if len(cfg.Reboot) == 0 {
 		cfg.Reboot = []string{"systemctl", "reboot"}
 	}
+	if cfg.Lease != nil && len(cfg.Lease.PowerOff) == 0 {
+		cfg.Lease.PowerOff = []string{"systemctl", "poweroff"}
+	}
 	if cfg.Checks.Period <= 0 {
 		cfg.Checks.Period = 5 * time.Minute
 	}
@@ -263,6 +272,7 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		return nil, err
 	}
 	a.loadHealth()
+	a.loadReclaim()
 	return a, nil
 }
 
@@ -279,6 +289,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.takeInventory(ctx)
 	a.applyScratch(a.checkScratch())
 	a.checkRuntime(ctx)
+	a.applyBlock(a.blockMetadata(ctx))
 	if err := a.load(ctx); err != nil {
 		return err
 	}
@@ -289,6 +300,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, part := range []func(context.Context){
 		a.runSession, a.watchGPUs, a.watchRuntime, a.watchInventory, a.watchUse, a.watchActivity, a.watchOutput, a.collectImages,
 		a.refreshHealth, a.watchProgram, a.watchPorts, a.watchDisks, a.watchKernel, a.watchValidation, a.watchFence, a.removeOldVerifications,
+		a.watchLease, a.watchNotices, a.watchBlock,
 	} {
 		a.workers.Go(func() { part(background) })
 	}

@@ -14,6 +14,7 @@ import (
 //	exit status lost                         TaskLost
 //	its program was never executed           LaunchFailed
 //	the node reached no controller           NodeFault
+//	the node powers off                      NodeFault
 //	its output was too large                 OutputExceeded
 //	the node stopped it                      GPUFault
 //	the kernel killed it for memory          MemoryKilled

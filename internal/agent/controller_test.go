@@ -42,6 +42,7 @@ type controller struct {
 	logs      []*greylagv1.LogRequest
 	blobs     map[[sha256.Size]byte][]byte
 	down      bool
+	refused   error                    // answer to registrations
 	reboot    string                   // boot ID that is to end
 	requested int64                    // when, in seconds
 	lost      string                   // its answer about contents that it does not have
@@ -170,6 +171,10 @@ func (c *controller) Register(_ context.Context, r *greylagv1.RegisterNodeReques
 	defer c.mu.Unlock()
 	if c.down {
 		return nil, errDown
+	}
+	if c.refused != nil {
+		c.signalChange()
+		return nil, c.refused
 	}
 	epoch := slices.Index(c.boots, r.GetBootId()) + 1
 	if epoch == 0 {

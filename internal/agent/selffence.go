@@ -51,5 +51,7 @@ func (a *Agent) fenceTasks() {
 	}
 }
 
-// isFenced reports whether the node ended the task because it reached no controller.
-func (t *task) isFenced() bool { return strings.HasPrefix(t.Doomed, fencedBy) }
+// isFenced reports whether the node ended the task because it reached no controller, or powers off.
+func (t *task) isFenced() bool {
+	return strings.HasPrefix(t.Doomed, fencedBy) || strings.HasPrefix(t.Doomed, poweringOff)
+}

@@ -127,6 +127,7 @@ func (a *Agent) register(ctx context.Context) (epoch, version uint64, err error)
 	request.Clock = timestamppb.New(asked)
 	response, err := a.session.Register(limited, request)
 	if err != nil {
+		a.checkLeaseEnded(err)
 		return 0, 0, err
 	}
 	a.recordContact(asked)
@@ -277,7 +278,7 @@ func (a *Agent) report(request *greylagv1.ReportTasksRequest, version uint64) ui
 	if version != a.badSince {
 		request.Gpus = a.devices()
 	}
-	request.CounterEpoch = a.counting
+	request.CounterEpoch, request.ReclaimAt = a.counting, wire.Timestamp(a.reclaim)
 	for _, t := range a.tasks {
 		if t.Phase < reconcile.Ended {
 			t.ran = time.Since(t.firstSeen)

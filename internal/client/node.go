@@ -2,6 +2,9 @@ package client
 
 import (
 	"context"
+	"errors"
+
+	"connectrpc.com/connect"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
@@ -54,4 +57,10 @@ func (s *NodeSession) Secrets(ctx context.Context, request *greylagv1.GetSecrets
 // reader does.
 func (s *NodeSession) PushLog(ctx context.Context, request *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error) {
 	return s.service.PushLog(ctx, request)
+}
+
+// LeaseEnded reports whether a controller refused a call of a leased node because its lease has ended.
+func LeaseEnded(err error) bool {
+	var answer *connect.Error
+	return errors.As(err, &answer) && answer.Meta().Get(CodeHeader) == CodeLeaseEnded
 }

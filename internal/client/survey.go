@@ -27,7 +27,7 @@ const (
 	surveyTime = time.Second
 )
 
-// Refinements of "unavailable".
+// Refinements of codes.
 const (
 	// CodeHeader refines the code of an error.
 	CodeHeader = "Greylag-Code"
@@ -37,6 +37,8 @@ const (
 	CodeRemoved = "removed"
 	// CodeRevoked is its value for a controller whose certificate was revoked by itself.
 	CodeRevoked = "revoked"
+	// CodeLeaseEnded is its value for a leased node that no longer belongs to the cluster.
+	CodeLeaseEnded = "lease-ended"
 )
 
 // leaderless is the error of a call without any leader.

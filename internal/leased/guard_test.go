@@ -41,7 +41,7 @@ func TestPowerOffReason(t *testing.T) {
 type node struct {
 	began, reached time.Time
 	busyUntil      time.Duration // since began
-	endless       bool          // its task does not end
+	endless        bool          // its task does not end
 	answers        bool          // controllers answer
 	ended          string
 	failures       int // of the program
