@@ -6,6 +6,8 @@ BIN     := bin
 VERSION := $(shell ./packaging/version)
 LDFLAGS := -s -w -X github.com/greylag/greylag/internal/version.Version=$(VERSION)
 STATIC  := gctld gnoded gauthd gsubmit gqueue gcancel grun gctl gsim ginit gstepd gshim gshimd gslurm
+# Programs of the demo and the tests that no package has.
+LOCAL   := greylag-burst-local
 FUZZTIME ?= 60s
 PACKAGES ?= ./...
 LINTERS := github.com/golangci/misspell/cmd/misspell github.com/mgechev/revive honnef.co/go/tools/cmd/staticcheck
@@ -35,7 +37,7 @@ down:
 build:
 	@test -x $(BIN)/gctld || echo "building: the first time takes some minutes"
 	@mkdir -p $(BIN)
-	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(STATIC))
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(STATIC) $(LOCAL))
 	@if command -v gcc >/dev/null; then CGO_ENABLED=1 $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gnvml; \
 	else echo "no gcc: building gnvml without NVML"; $(GO) build -o $(BIN)/ ./cmd/gnvml; fi
 

@@ -159,7 +159,7 @@ func TestLayers(t *testing.T) {
 var sameLayer = map[string][]string{
 	"internal/wire":           {"api"},
 	"internal/submitfilter":   {"api", "internal/runas"},
-	"internal/burst":          {"internal/runas"},
+	"internal/burst":          {"internal/runas", "internal/runtime"},
 	"internal/step":           {"internal/tunnel"},
 	"internal/runtime":        {"internal/image", "internal/cgroup", "internal/simgpu", "internal/ginit", "internal/shim", "internal/userfile"},
 	"internal/ginit":          {"internal/userfile"},

@@ -119,7 +119,17 @@ func (p *Program) Validate(ctx context.Context) (problems []string, err error) {
 // call runs the program and reads its answer.
 func (p *Program) call(ctx context.Context, call string, q *Question, log *slog.Logger) (*Answer, error) {
 	q.Version, q.Cluster = Version, p.cfg.ClusterID
-	output, status, bad := p.run(ctx, call, q, log.With("call", call))
+	return p.answer(ctx, call, q, nil, log)
+}
+
+// Probe calls the program with any input, for tests of programs. It returns why the call failed.
+func (p *Program) Probe(ctx context.Context, call string, input []byte) error {
+	_, err := p.answer(ctx, call, &Question{}, input, p.cfg.Log)
+	return err
+}
+
+func (p *Program) answer(ctx context.Context, call string, q *Question, raw []byte, log *slog.Logger) (*Answer, error) {
+	output, status, bad := p.run(ctx, call, q, raw, log.With("call", call))
 	if err := context.Cause(ctx); err != nil && bad != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return nil, err
 	}

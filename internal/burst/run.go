@@ -28,8 +28,8 @@ const (
 var errTooLarge = errors.New("the answer is larger than 4 MiB")
 
 // run runs the program once, and returns its output and exit status. At the deadline, and when the program has ended, it
-// kills the process group.
-func (p *Program) run(ctx context.Context, call string, q *Question, log *slog.Logger) (output []byte, status int, _ *Error) {
+// kills the process group. raw replaces the question as its input.
+func (p *Program) run(ctx context.Context, call string, q *Question, raw []byte, log *slog.Logger) (output []byte, status int, _ *Error) {
 	var attr syscall.SysProcAttr
 	attr.Setpgid = true
 	if p.cfg.User != "" {
@@ -46,6 +46,9 @@ func (p *Program) run(ctx context.Context, call string, q *Question, log *slog.L
 	input, err := json.Marshal(q)
 	if err != nil {
 		return nil, 0, fail(ErrProgram, "%v", err)
+	}
+	if raw != nil {
+		input = raw
 	}
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
