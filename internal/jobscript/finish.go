@@ -30,6 +30,7 @@ func (r *resolver) finish(o *Options) {
 		r.fault(r.mountOption(), "mounts require an image: without one the job already sees the node's file system", "add --image, or remove the mounts")
 	}
 	r.finishElastic(o)
+	r.finishBurst(o)
 	r.finishGPUShare(o)
 	r.finishRetry(o)
 	r.warnUnknownWords(o)

@@ -49,6 +49,9 @@ type Options struct {
 	CheckpointEvery  time.Duration
 	RequeueAtLimit   bool
 
+	Burst             cluster.Burst
+	StageIn, StageOut []cluster.Staging
+
 	// Only sbatch sets these.
 	Clusters  string // names of clusters: one must be this one
 	LoginEnv  bool   // add the variables of a login shell

@@ -52,7 +52,8 @@ func (t *table) described() []SbatchOption {
 // Own reports whether an option of sbatch's table is gsubmit's own.
 func (o *SbatchOption) Own() bool {
 	switch o.Long {
-	case "gpu-mem", "gpu-share", "max-price", "region", "connect", "every-node", "image", "mount", "env", "secret", "checkpoint", "checkpoint-signal", "checkpoint-every", "requeue-at-limit", "elastic", "resize-signal", "restart", "retry", "retry-on":
+	case "gpu-mem", "gpu-share", "max-price", "region", "connect", "every-node", "image", "mount", "env", "secret", "checkpoint", "checkpoint-signal", "checkpoint-every", "requeue-at-limit", "elastic", "resize-signal", "restart", "retry", "retry-on",
+		"burst", "burst-max-cost", "burst-regions", "burst-market", "stage-in", "stage-out":
 		return true
 	}
 	return false

@@ -39,7 +39,7 @@ type table struct {
 }
 
 // mostRows is how many rows there may be before the table is moved while it is made.
-const mostRows = 144
+const mostRows = 152
 
 func newTable(sbatch bool) *table {
 	rows := make([]option, 0, mostRows)
@@ -47,7 +47,7 @@ func newTable(sbatch bool) *table {
 		name string
 		add  func([]option) []option
 	}{
-		{"The job", identityRows}, {"Resources", resourceRows}, {"Nodes", nodeRows},
+		{"The job", identityRows}, {"Resources", resourceRows}, {"Nodes", nodeRows}, {"Cloud nodes", burstRows},
 		{"When", timeRows}, {"What runs, and its files", runRows}, {"After a failure", restartRows}, {"The command", commandRows},
 	} {
 		begin := len(rows)

@@ -42,6 +42,10 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.Retry, p.Retries = writeRetry(&spec.Retry), j.Retries
 	p.CheckpointSignal, p.RequeueAtLimit = writeCheckpointSignal(spec), spec.RequeueAtLimit
 	p.Elastic, p.Members = writeElastic(spec), writeMembers(j)
+	if spec.Burst.On() {
+		p.Burst = writeBurst(&spec.Burst)
+	}
+	p.StageIn, p.StageOut = WriteStaging(spec.StageIn), WriteStaging(spec.StageOut)
 	if j.WriteTime > 0 {
 		p.CheckpointWriteTime = durationpb.New(j.WriteTime)
 	}

@@ -48,7 +48,7 @@ func ReadSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (Submission, e
 		Signal:  cluster.WarnSignal{Number: p.GetSignal(), BatchOnly: p.GetSignalBatchOnly()},
 	}
 	s.Held, s.DefaultTime = p.GetHold(), p.GetTimeLimit() == nil
-	for _, read := range []func(*greylagv1.JobSpec) error{s.readTimes, s.readCheckpointSignal, s.readArray, s.readMail, s.readDepends, s.readScript, s.readEnvironment} {
+	for _, read := range []func(*greylagv1.JobSpec) error{s.readTimes, s.readCheckpointSignal, s.readArray, s.readMail, s.readDepends, s.readScript, s.readEnvironment, s.readBurst} {
 		if err := read(p); err != nil {
 			return Submission{}, err
 		}
@@ -71,6 +71,7 @@ func WriteSubmission(s *Submission) *greylagv1.JobSpec {
 		Reservation: x.Reservation, Command: x.Command, Wckey: x.WCKey, MailTypes: writeMailTypes(x.MailTypes), MailUser: x.MailUser, Secrets: x.Secrets,
 		Mounts: writeMounts(x.Mounts), CheckpointDir: x.CheckpointDir, FromScratch: x.FromScratch, Retry: writeRetry(&x.Retry),
 		CheckpointSignal: writeCheckpointSignal(x), RequeueAtLimit: x.RequeueAtLimit, Elastic: writeElastic(x),
+		Burst: writeBurst(&x.Burst), StageIn: WriteStaging(x.StageIn), StageOut: WriteStaging(x.StageOut),
 	}
 	if x.Signal.Before > 0 {
 		p.SignalBefore = durationpb.New(x.Signal.Before)

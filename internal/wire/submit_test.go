@@ -29,6 +29,8 @@ func wholeJob() *greylagv1.JobSpec {
 		CheckpointDir: "/ckpt/%j", FromScratch: true, Retry: &greylagv1.Retry{Limit: 3, AnyExit: true, ExitStatuses: []int32{75}, OutOfMemory: true},
 		CheckpointSignal: &greylagv1.CheckpointSignal{Number: 12, Before: durationpb.New(time.Minute), BatchOnly: true, Every: durationpb.New(time.Hour)}, RequeueAtLimit: true,
 		Elastic: &greylagv1.Elastic{Step: 1, Signal: 12, BatchOnly: true},
+		Burst:   &greylagv1.Burst{Mode: greylagv1.BurstMode_BURST_MODE_ALLOW, MaxCost: 12_500_000, Regions: []string{"eu-west-1"}, Market: greylagv1.Market_MARKET_SPOT},
+		StageIn: []*greylagv1.Staging{{Url: "s3://bucket/set/", Path: "data"}}, StageOut: []*greylagv1.Staging{{Url: "rsync://host/out/log", Path: "log"}},
 	}
 }
 

@@ -194,6 +194,6 @@ type Launch struct {
 // Staging is a file or a directory that is copied between a URL and a path of the job: before its script starts, or
 // after it has ended.
 type Staging struct {
-	URL  string // s3://BUCKET/KEY, https://HOST/PATH or rsync://HOST/PATH; a directory ends with "/"
-	Path string // in the job's working directory
+	URL  string // s3://BUCKET/KEY, http[s]://HOST/PATH or rsync://HOST/MODULE/PATH; that of a directory ends with "/"
+	Path string // relative to the job's working directory, clean; "." of a directory: all of it
 }

@@ -9,6 +9,7 @@ import (
 // Bounds of the rules of cloud nodes.
 const (
 	maxRegions     = 64
+	maxJobRegions  = 32
 	maxBudgets     = 100_000
 	minBootTimeout = time.Second
 	maxBootTimeout = 24 * time.Hour
@@ -133,5 +134,26 @@ func checkMoney(fault faultReporter, key string, amount int64) {
 func checkTime(fault faultReporter, key string, d, least, most time.Duration) {
 	if d < least || d > most {
 		fault(key, "%s is out of range (%s to %s)", d, least, most)
+	}
+}
+
+// checkBurst checks what a job says about leased nodes.
+func (s *JobSpec) checkBurst(fault func(string, ...any)) {
+	b := &s.Burst
+	if b.Mode > BurstOnly || b.Market > OnDemand {
+		fault("unknown mode %d or market %d of leased nodes", b.Mode, b.Market)
+	}
+	if b.MaxCost < 0 || b.MaxCost > MaxMoney {
+		fault("a cost of %s for leased nodes is out of range (0 to %d)", FormatMoney(b.MaxCost), int64(MaxMoney/OneUnit))
+	}
+	if len(b.Regions) > maxJobRegions {
+		fault("%d regions for leased nodes, at most %d", len(b.Regions), maxJobRegions)
+		return
+	}
+	for i, region := range b.Regions {
+		checkWord(fault, "region", region)
+		if slices.Contains(b.Regions[:i], region) {
+			fault("region %q is named twice", region)
+		}
 	}
 }

@@ -73,6 +73,8 @@ func (s *JobSpec) Validate() error {
 	s.checkCheckpointSignal(fault)
 	s.checkElastic(fault)
 	s.checkShare(fault)
+	s.checkBurst(fault)
+	s.checkStaging(fault)
 	if err := s.Retry.Check(); err != nil {
 		fault("%v", err)
 	}

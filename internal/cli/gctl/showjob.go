@@ -68,7 +68,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	facts := [][2]string{
 		{"name", j.Name}, {"user", fmt.Sprintf("%s (%d), group %d", j.User, j.Uid, j.Gid)}, {"account", j.Account},
 		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", t.stateText(j)}, {"warning", t.warningText(j)}, {"held by", wire.Word(j.Hold)}, {"cancelled by", j.Requester},
-		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"last attempt", lastAttemptText(j)}, {"requests", requestText(j.Request)}, {"elastic", ui.ElasticText(j)},
+		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"last attempt", lastAttemptText(j)}, {"requests", requestText(j.Request)}, {"elastic", ui.ElasticText(j)}, {"burst", ui.BurstText(j)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
 		{"submitted", t.FormatTime(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.FormatTime(j.Begin)}, {"deadline", t.FormatTime(j.Deadline)}, {"nice", niceText(j.Nice)},
 		{"waits for", dependsText(j)},
@@ -107,6 +107,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 		facts = append(facts, [2]string{"notifies", cmp.Or(j.MailUser, j.User) + " of " + strings.Join(ui.MailWords(j), ", ")})
 	}
 	facts = append(facts, [2]string{"secrets", strings.Join(j.Secrets, ", ")}, [2]string{"mounts", strings.Join(ui.MountWords(j), ", ")})
+	facts = append(facts, [2]string{"stage in", strings.Join(ui.StagingWords(j.StageIn), ", ")}, [2]string{"stage out", strings.Join(ui.StagingWords(j.StageOut), ", ")})
 	facts = append(facts, [2]string{"checkpoints", t.checkpointText(j)}, [2]string{"checkpoint signal", ui.SignalText(j)}, [2]string{"at the limit", atLimitText(j)}, [2]string{"retries", ui.RetryText(j)})
 	if len(j.UnfencedNodes) > 0 {
 		facts = append(facts, unfencedFact(j))

@@ -78,6 +78,7 @@ func Encode(o jobscript.Options, script jobscript.Script, args []string, at Plac
 	m.rest(o, at.Host)
 	m.text(31, command)
 	m.mounts(o, at.Dir)
+	m.burst(o)
 	m.restarts(o, at.Dir)
 	return m, left, nil
 }
@@ -135,6 +136,31 @@ func (m *message) mounts(o jobscript.Options, dir string) {
 		c.text(2, x.Target)
 		c.flag(3, x.ReadOnly)
 		m.child(36, c)
+	}
+}
+
+// burst encodes what the job says about leased nodes, and what is copied before and after its script.
+func (m *message) burst(o jobscript.Options) {
+	var c message
+	c.number(1, int64(o.Burst.Mode))
+	c.number(2, o.Burst.MaxCost)
+	c.texts(3, o.Burst.Regions)
+	if o.Burst.Market != cluster.AnyMarket {
+		c.number(4, int64(o.Burst.Market)+1)
+	}
+	if len(c) > 0 {
+		m.child(43, c)
+	}
+	m.staging(44, o.StageIn)
+	m.staging(45, o.StageOut)
+}
+
+func (m *message) staging(field uint64, list []cluster.Staging) {
+	for _, x := range list {
+		var c message
+		c.text(1, x.URL)
+		c.text(2, x.Path)
+		m.child(field, c)
 	}
 }
 

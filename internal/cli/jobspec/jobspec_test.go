@@ -25,6 +25,7 @@ func full() jobscript.Options {
 		Comment: "comment", WCKey: "wckey", MailTypes: cluster.MailBegin, MailUser: "mail_user", Secrets: []string{"secrets"}, Reservation: "reservation", Image: "image", Mounts: []cluster.Mount{{Source: "/source", Target: "/target", ReadOnly: true}}, Array: "array", WorkDir: "/work_dir",
 		Checkpoint: "/checkpoint_dir", FromScratch: true, Retry: &cluster.Retry{Limit: 1, AnyExit: true, ExitStatuses: []int32{3}, OutOfMemory: true},
 		CheckpointSignal: cluster.WarnSignal{Number: 1, Before: 2 * time.Second, BatchOnly: true}, CheckpointEvery: 4 * time.Second, RequeueAtLimit: true, Elastic: cluster.Elastic{Step: 1, Signal: 2, BatchOnly: true},
+		Burst: cluster.Burst{Mode: cluster.BurstNever, MaxCost: 2, Regions: []string{"regions"}, Market: cluster.OnDemand}, StageIn: []cluster.Staging{{URL: "url", Path: "path"}}, StageOut: []cluster.Staging{{URL: "url", Path: "path"}},
 		Input: "/input", Output: "/output", Error: "/error", Append: true, Hold: true, NoRequeue: true, EveryNode: true,
 		Nice: -17, TimeLimit: &limit, Begin: time.Unix(18, 5), Deadline: time.Unix(19, 0),
 		Signal:  cluster.WarnSignal{Number: 25, Before: 26 * time.Second, BatchOnly: true},
@@ -98,7 +99,7 @@ func checkField(t *testing.T, field protoreflect.FieldDescriptor, v protoreflect
 			t.Errorf("%s, number %d, is %d", field.FullName(), field.Number(), n)
 		}
 	case protoreflect.MessageKind:
-		if name == "request" || name == "depends" || name == "licences" || name == "gres" {
+		if name == "request" || name == "depends" || slices.Contains([]string{"licences", "gres", "burst", "stage_in", "stage_out"}, name) {
 			look(v.Message())
 		}
 	}
@@ -113,6 +114,7 @@ func TestTimesAndDefaults(t *testing.T) {
 		"deadline":      got.Deadline.AsTime().Equal(time.Unix(19, 0)),
 		"switch_wait":   got.Request.SwitchWait.AsDuration() == 17*time.Second,
 		"connect":       got.Request.Connect == greylagv1.Connect_CONNECT_LEAF,
+		"burst":         got.Burst.Mode == greylagv1.BurstMode_BURST_MODE_NEVER && got.Burst.Market == greylagv1.Market_MARKET_ON_DEMAND,
 		"memory":        got.Request.Memory == greylagv1.MemorySource_MEMORY_SOURCE_ALL,
 		"depends":       got.Depends[0].Kind == greylagv1.DependencyKind_DEPENDENCY_KIND_AFTER && got.Depends[0].Job == "20",
 		"environment":   slices.Equal(got.Environment, []string{"environment=e"}),

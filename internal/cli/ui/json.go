@@ -74,6 +74,9 @@ type JobJSON struct {
 	CkptSignal   *signalJSON      `json:"checkpoint_signal,omitempty"`
 	AtLimit      bool             `json:"requeue_at_limit,omitempty"`
 	Elastic      *elasticJSON     `json:"elastic,omitempty"`
+	Burst        *burstJSON       `json:"burst,omitempty"`
+	StageIn      []stagingJSON    `json:"stage_in,omitempty"`
+	StageOut     []stagingJSON    `json:"stage_out,omitempty"`
 	WriteTime    float64          `json:"checkpoint_write_time,omitempty"` // seconds
 	Avoided      []avoidedJSON    `json:"avoided_nodes,omitempty"`
 	Unfenced     []string         `json:"unfenced_nodes,omitempty"`
@@ -165,7 +168,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Depends: DependencyWords(j.Depends), DependsAny: len(j.Depends) > 0 && j.Depends[0].Any, EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
 		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, AdminComment: j.AdminComment, WCKey: j.Wckey, MailTypes: MailWords(j), MailUser: j.MailUser, Secrets: j.Secrets, Mounts: MountWords(j), SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
 		Checkpoint: OutputPath(j, j.CheckpointDir), Restart: restartMode(j), Checkpoints: Checkpoints(j), Resume: j.Resume, Retry: writeRetry(j), Avoided: writeAvoided(j), Unfenced: j.UnfencedNodes, LastAttempt: writeLastAttempt(j),
-		Warning: j.Warning, WarningSince: Stamp(TimeOf(j.WarningSince)), Idle: writeIdle(j.IdleGpus), CkptSignal: writeSignal(j.CheckpointSignal), AtLimit: j.RequeueAtLimit, Elastic: writeElastic(j), WriteTime: j.CheckpointWriteTime.AsDuration().Seconds(),
+		Warning: j.Warning, WarningSince: Stamp(TimeOf(j.WarningSince)), Idle: writeIdle(j.IdleGpus), CkptSignal: writeSignal(j.CheckpointSignal), AtLimit: j.RequeueAtLimit, Elastic: writeElastic(j), Burst: writeBurst(j.Burst), StageIn: writeStaging(j.StageIn), StageOut: writeStaging(j.StageOut), WriteTime: j.CheckpointWriteTime.AsDuration().Seconds(),
 		Others: j.OtherPartitions, Reservation: j.Reservation,
 		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.Lien), FundedUntil: Stamp(TimeOf(j.FundedUntil)), PaidIn: j.PaidIn,
 	}

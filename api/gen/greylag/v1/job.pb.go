@@ -473,6 +473,112 @@ func (Hold) EnumDescriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
+// BurstMode says whether a job may run on leased cloud nodes.
+type BurstMode int32
+
+const (
+	BurstMode_BURST_MODE_UNSPECIFIED BurstMode = 0
+	BurstMode_BURST_MODE_NEVER       BurstMode = 1
+	BurstMode_BURST_MODE_ALLOW       BurstMode = 2 // nodes are leased for it when that pays
+	BurstMode_BURST_MODE_ONLY        BurstMode = 3 // it runs on leased nodes only
+)
+
+// Enum value maps for BurstMode.
+var (
+	BurstMode_name = map[int32]string{
+		0: "BURST_MODE_UNSPECIFIED",
+		1: "BURST_MODE_NEVER",
+		2: "BURST_MODE_ALLOW",
+		3: "BURST_MODE_ONLY",
+	}
+	BurstMode_value = map[string]int32{
+		"BURST_MODE_UNSPECIFIED": 0,
+		"BURST_MODE_NEVER":       1,
+		"BURST_MODE_ALLOW":       2,
+		"BURST_MODE_ONLY":        3,
+	}
+)
+
+func (x BurstMode) Enum() *BurstMode {
+	p := new(BurstMode)
+	*p = x
+	return p
+}
+
+func (x BurstMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BurstMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[4].Descriptor()
+}
+
+func (BurstMode) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[4]
+}
+
+func (x BurstMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BurstMode.Descriptor instead.
+func (BurstMode) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+}
+
+// Market is how a cloud node is rented.
+type Market int32
+
+const (
+	Market_MARKET_UNSPECIFIED Market = 0
+	Market_MARKET_ANY         Market = 1 // spot, and on demand while there is no spot capacity
+	Market_MARKET_SPOT        Market = 2 // the cloud may reclaim the node
+	Market_MARKET_ON_DEMAND   Market = 3
+)
+
+// Enum value maps for Market.
+var (
+	Market_name = map[int32]string{
+		0: "MARKET_UNSPECIFIED",
+		1: "MARKET_ANY",
+		2: "MARKET_SPOT",
+		3: "MARKET_ON_DEMAND",
+	}
+	Market_value = map[string]int32{
+		"MARKET_UNSPECIFIED": 0,
+		"MARKET_ANY":         1,
+		"MARKET_SPOT":        2,
+		"MARKET_ON_DEMAND":   3,
+	}
+)
+
+func (x Market) Enum() *Market {
+	p := new(Market)
+	*p = x
+	return p
+}
+
+func (x Market) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Market) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[5].Descriptor()
+}
+
+func (Market) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[5]
+}
+
+func (x Market) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Market.Descriptor instead.
+func (Market) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
 // Connect is the locality of the GPUs of a job. Unspecified: any.
 type Connect int32
 
@@ -513,11 +619,11 @@ func (x Connect) String() string {
 }
 
 func (Connect) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[4].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[6].Descriptor()
 }
 
 func (Connect) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[4]
+	return &file_greylag_v1_job_proto_enumTypes[6]
 }
 
 func (x Connect) Number() protoreflect.EnumNumber {
@@ -526,7 +632,7 @@ func (x Connect) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Connect.Descriptor instead.
 func (Connect) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 // MemorySource is the source of the memory of a job. Unspecified: the sizes of the request, or a
@@ -568,11 +674,11 @@ func (x MemorySource) String() string {
 }
 
 func (MemorySource) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[5].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[7].Descriptor()
 }
 
 func (MemorySource) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[5]
+	return &file_greylag_v1_job_proto_enumTypes[7]
 }
 
 func (x MemorySource) Number() protoreflect.EnumNumber {
@@ -581,7 +687,7 @@ func (x MemorySource) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MemorySource.Descriptor instead.
 func (MemorySource) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 // DependencyKind is a kind of dependency, as sbatch(1) names it.
@@ -630,11 +736,11 @@ func (x DependencyKind) String() string {
 }
 
 func (DependencyKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[6].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[8].Descriptor()
 }
 
 func (DependencyKind) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[6]
+	return &file_greylag_v1_job_proto_enumTypes[8]
 }
 
 func (x DependencyKind) Number() protoreflect.EnumNumber {
@@ -643,7 +749,7 @@ func (x DependencyKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DependencyKind.Descriptor instead.
 func (DependencyKind) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 // TaskPhase is the progress of a task on its node.
@@ -686,11 +792,11 @@ func (x TaskPhase) String() string {
 }
 
 func (TaskPhase) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[7].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[9].Descriptor()
 }
 
 func (TaskPhase) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[7]
+	return &file_greylag_v1_job_proto_enumTypes[9]
 }
 
 func (x TaskPhase) Number() protoreflect.EnumNumber {
@@ -699,7 +805,7 @@ func (x TaskPhase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TaskPhase.Descriptor instead.
 func (TaskPhase) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 // TaskCause is why a task ended.
@@ -763,11 +869,11 @@ func (x TaskCause) String() string {
 }
 
 func (TaskCause) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[8].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[10].Descriptor()
 }
 
 func (TaskCause) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[8]
+	return &file_greylag_v1_job_proto_enumTypes[10]
 }
 
 func (x TaskCause) Number() protoreflect.EnumNumber {
@@ -776,7 +882,7 @@ func (x TaskCause) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TaskCause.Descriptor instead.
 func (TaskCause) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 // CheckpointState is what is known of the content of a checkpoint.
@@ -816,11 +922,11 @@ func (x CheckpointState) String() string {
 }
 
 func (CheckpointState) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[9].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[11].Descriptor()
 }
 
 func (CheckpointState) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[9]
+	return &file_greylag_v1_job_proto_enumTypes[11]
 }
 
 func (x CheckpointState) Number() protoreflect.EnumNumber {
@@ -829,7 +935,7 @@ func (x CheckpointState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CheckpointState.Descriptor instead.
 func (CheckpointState) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 // CheckpointAction is what SetCheckpoint does.
@@ -869,11 +975,11 @@ func (x CheckpointAction) String() string {
 }
 
 func (CheckpointAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[10].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[12].Descriptor()
 }
 
 func (CheckpointAction) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[10]
+	return &file_greylag_v1_job_proto_enumTypes[12]
 }
 
 func (x CheckpointAction) Number() protoreflect.EnumNumber {
@@ -882,7 +988,7 @@ func (x CheckpointAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CheckpointAction.Descriptor instead.
 func (CheckpointAction) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 // JobAction is a change of jobs.
@@ -933,11 +1039,11 @@ func (x JobAction) String() string {
 }
 
 func (JobAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[11].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[13].Descriptor()
 }
 
 func (JobAction) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[11]
+	return &file_greylag_v1_job_proto_enumTypes[13]
 }
 
 func (x JobAction) Number() protoreflect.EnumNumber {
@@ -946,7 +1052,7 @@ func (x JobAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobAction.Descriptor instead.
 func (JobAction) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 // ErrorCode is the code of an error, as Connect and gRPC define it.
@@ -1025,11 +1131,11 @@ func (x ErrorCode) String() string {
 }
 
 func (ErrorCode) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[12].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[14].Descriptor()
 }
 
 func (ErrorCode) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[12]
+	return &file_greylag_v1_job_proto_enumTypes[14]
 }
 
 func (x ErrorCode) Number() protoreflect.EnumNumber {
@@ -1038,7 +1144,7 @@ func (x ErrorCode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorCode.Descriptor instead.
 func (ErrorCode) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 // CronOverlap is what happens at a time of a schedule while the last job has not ended.
@@ -1075,11 +1181,11 @@ func (x CronOverlap) String() string {
 }
 
 func (CronOverlap) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[13].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[15].Descriptor()
 }
 
 func (CronOverlap) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[13]
+	return &file_greylag_v1_job_proto_enumTypes[15]
 }
 
 func (x CronOverlap) Number() protoreflect.EnumNumber {
@@ -1088,7 +1194,7 @@ func (x CronOverlap) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CronOverlap.Descriptor instead.
 func (CronOverlap) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 // CronAction is a change of recurring jobs.
@@ -1128,11 +1234,11 @@ func (x CronAction) String() string {
 }
 
 func (CronAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[14].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[16].Descriptor()
 }
 
 func (CronAction) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[14]
+	return &file_greylag_v1_job_proto_enumTypes[16]
 }
 
 func (x CronAction) Number() protoreflect.EnumNumber {
@@ -1141,7 +1247,7 @@ func (x CronAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CronAction.Descriptor instead.
 func (CronAction) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 // JobSpec describes a job to submit. Absent fields take the defaults of the cluster.
@@ -1190,8 +1296,11 @@ type JobSpec struct {
 	Retry            *Retry            `protobuf:"bytes,39,opt,name=retry,proto3" json:"retry,omitempty"`                                                           // absent: that of the policy
 	CheckpointSignal *CheckpointSignal `protobuf:"bytes,40,opt,name=checkpoint_signal,json=checkpointSignal,proto3" json:"checkpoint_signal,omitempty"`             // absent: none is sent
 	// at its time limit the job continues as the next attempt if it has a checkpoint of a later step than before
-	RequeueAtLimit bool     `protobuf:"varint,41,opt,name=requeue_at_limit,json=requeueAtLimit,proto3" json:"requeue_at_limit,omitempty"`
-	Elastic        *Elastic `protobuf:"bytes,42,opt,name=elastic,proto3" json:"elastic,omitempty"` // absent: its nodes do not change while it runs
+	RequeueAtLimit bool       `protobuf:"varint,41,opt,name=requeue_at_limit,json=requeueAtLimit,proto3" json:"requeue_at_limit,omitempty"`
+	Elastic        *Elastic   `protobuf:"bytes,42,opt,name=elastic,proto3" json:"elastic,omitempty"`                   // absent: its nodes do not change while it runs
+	Burst          *Burst     `protobuf:"bytes,43,opt,name=burst,proto3" json:"burst,omitempty"`                       // absent: as the QOS or the partition says
+	StageIn        []*Staging `protobuf:"bytes,44,rep,name=stage_in,json=stageIn,proto3" json:"stage_in,omitempty"`    // copied to each node before the script starts there
+	StageOut       []*Staging `protobuf:"bytes,45,rep,name=stage_out,json=stageOut,proto3" json:"stage_out,omitempty"` // copied from the first node after the script has ended
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1520,6 +1629,149 @@ func (x *JobSpec) GetElastic() *Elastic {
 	return nil
 }
 
+func (x *JobSpec) GetBurst() *Burst {
+	if x != nil {
+		return x.Burst
+	}
+	return nil
+}
+
+func (x *JobSpec) GetStageIn() []*Staging {
+	if x != nil {
+		return x.StageIn
+	}
+	return nil
+}
+
+func (x *JobSpec) GetStageOut() []*Staging {
+	if x != nil {
+		return x.StageOut
+	}
+	return nil
+}
+
+// Burst says whether cloud nodes may be leased for a job, and which.
+type Burst struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mode          BurstMode              `protobuf:"varint,1,opt,name=mode,proto3,enum=greylag.v1.BurstMode" json:"mode,omitempty"`  // unspecified: that of the QOS or the partition
+	MaxCost       int64                  `protobuf:"varint,2,opt,name=max_cost,json=maxCost,proto3" json:"max_cost,omitempty"`       // most that the leases of one attempt may cost, in millionths of the currency; 0: no limit of its own
+	Regions       []string               `protobuf:"bytes,3,rep,name=regions,proto3" json:"regions,omitempty"`                       // of the cloud; empty: all
+	Market        Market                 `protobuf:"varint,4,opt,name=market,proto3,enum=greylag.v1.Market" json:"market,omitempty"` // unspecified: any
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Burst) Reset() {
+	*x = Burst{}
+	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Burst) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Burst) ProtoMessage() {}
+
+func (x *Burst) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Burst.ProtoReflect.Descriptor instead.
+func (*Burst) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Burst) GetMode() BurstMode {
+	if x != nil {
+		return x.Mode
+	}
+	return BurstMode_BURST_MODE_UNSPECIFIED
+}
+
+func (x *Burst) GetMaxCost() int64 {
+	if x != nil {
+		return x.MaxCost
+	}
+	return 0
+}
+
+func (x *Burst) GetRegions() []string {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
+func (x *Burst) GetMarket() Market {
+	if x != nil {
+		return x.Market
+	}
+	return Market_MARKET_UNSPECIFIED
+}
+
+// Staging is a file or a directory that is copied between a URL and a path of the job.
+type Staging struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Url           string                 `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`   // s3://BUCKET/KEY, http[s]://HOST/PATH or rsync://HOST/MODULE/PATH; that of a directory ends with "/"
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"` // relative to the job's working directory; "." of a directory: all of it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Staging) Reset() {
+	*x = Staging{}
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Staging) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Staging) ProtoMessage() {}
+
+func (x *Staging) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Staging.ProtoReflect.Descriptor instead.
+func (*Staging) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Staging) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *Staging) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
 // Elastic says that a job with a range of nodes gets extra nodes while it runs, which are reclaimed for other jobs.
 type Elastic struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1532,7 +1784,7 @@ type Elastic struct {
 
 func (x *Elastic) Reset() {
 	*x = Elastic{}
-	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1796,7 @@ func (x *Elastic) String() string {
 func (*Elastic) ProtoMessage() {}
 
 func (x *Elastic) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1809,7 @@ func (x *Elastic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Elastic.ProtoReflect.Descriptor instead.
 func (*Elastic) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Elastic) GetStep() int32 {
@@ -1596,7 +1848,7 @@ type JobMembers struct {
 
 func (x *JobMembers) Reset() {
 	*x = JobMembers{}
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1860,7 @@ func (x *JobMembers) String() string {
 func (*JobMembers) ProtoMessage() {}
 
 func (x *JobMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1873,7 @@ func (x *JobMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobMembers.ProtoReflect.Descriptor instead.
 func (*JobMembers) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *JobMembers) GetVersion() uint32 {
@@ -1679,7 +1931,7 @@ type MemberChange struct {
 
 func (x *MemberChange) Reset() {
 	*x = MemberChange{}
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +1943,7 @@ func (x *MemberChange) String() string {
 func (*MemberChange) ProtoMessage() {}
 
 func (x *MemberChange) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +1956,7 @@ func (x *MemberChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberChange.ProtoReflect.Descriptor instead.
 func (*MemberChange) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *MemberChange) GetTime() *timestamppb.Timestamp {
@@ -1747,7 +1999,7 @@ type LeftMembers struct {
 
 func (x *LeftMembers) Reset() {
 	*x = LeftMembers{}
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +2011,7 @@ func (x *LeftMembers) String() string {
 func (*LeftMembers) ProtoMessage() {}
 
 func (x *LeftMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +2024,7 @@ func (x *LeftMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeftMembers.ProtoReflect.Descriptor instead.
 func (*LeftMembers) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LeftMembers) GetHeld() *HeldTime {
@@ -1808,7 +2060,7 @@ type HeldTime struct {
 
 func (x *HeldTime) Reset() {
 	*x = HeldTime{}
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +2072,7 @@ func (x *HeldTime) String() string {
 func (*HeldTime) ProtoMessage() {}
 
 func (x *HeldTime) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +2085,7 @@ func (x *HeldTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldTime.ProtoReflect.Descriptor instead.
 func (*HeldTime) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HeldTime) GetNodeMs() int64 {
@@ -1873,7 +2125,7 @@ type JobMember struct {
 
 func (x *JobMember) Reset() {
 	*x = JobMember{}
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2137,7 @@ func (x *JobMember) String() string {
 func (*JobMember) ProtoMessage() {}
 
 func (x *JobMember) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2150,7 @@ func (x *JobMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobMember.ProtoReflect.Descriptor instead.
 func (*JobMember) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *JobMember) GetNode() string {
@@ -1964,7 +2216,7 @@ type CheckpointSignal struct {
 
 func (x *CheckpointSignal) Reset() {
 	*x = CheckpointSignal{}
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2228,7 @@ func (x *CheckpointSignal) String() string {
 func (*CheckpointSignal) ProtoMessage() {}
 
 func (x *CheckpointSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2241,7 @@ func (x *CheckpointSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointSignal.ProtoReflect.Descriptor instead.
 func (*CheckpointSignal) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CheckpointSignal) GetNumber() int32 {
@@ -2033,7 +2285,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2297,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2310,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Retry) GetLimit() int32 {
@@ -2101,7 +2353,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2365,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2378,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Mount) GetSource() string {
@@ -2190,7 +2442,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2454,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2467,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Request) GetNodes() int32 {
@@ -2412,7 +2664,7 @@ type Gres struct {
 
 func (x *Gres) Reset() {
 	*x = Gres{}
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2676,7 @@ func (x *Gres) String() string {
 func (*Gres) ProtoMessage() {}
 
 func (x *Gres) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2689,7 @@ func (x *Gres) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gres.ProtoReflect.Descriptor instead.
 func (*Gres) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Gres) GetName() string {
@@ -2472,7 +2724,7 @@ type Licence struct {
 
 func (x *Licence) Reset() {
 	*x = Licence{}
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2736,7 @@ func (x *Licence) String() string {
 func (*Licence) ProtoMessage() {}
 
 func (x *Licence) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2749,7 @@ func (x *Licence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Licence.ProtoReflect.Descriptor instead.
 func (*Licence) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Licence) GetName() string {
@@ -2528,7 +2780,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2540,7 +2792,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2553,7 +2805,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Dependency) GetKind() DependencyKind {
@@ -2663,6 +2915,9 @@ type Job struct {
 	AvoidedNodes        []*AvoidedNode         `protobuf:"bytes,76,rep,name=avoided_nodes,json=avoidedNodes,proto3" json:"avoided_nodes,omitempty"`    // by name; absent in brief lists
 	UnfencedNodes       []string               `protobuf:"bytes,85,rep,name=unfenced_nodes,json=unfencedNodes,proto3" json:"unfenced_nodes,omitempty"` // nodes that may still run its last attempt: the next one waits for proof
 	LastAttempt         *LastAttempt           `protobuf:"bytes,91,opt,name=last_attempt,json=lastAttempt,proto3" json:"last_attempt,omitempty"`       // of a job that was requeued; absent in brief lists
+	Burst               *Burst                 `protobuf:"bytes,92,opt,name=burst,proto3" json:"burst,omitempty"`                                      // absent: no nodes are leased for it; absent in brief lists
+	StageIn             []*Staging             `protobuf:"bytes,93,rep,name=stage_in,json=stageIn,proto3" json:"stage_in,omitempty"`                   // absent in brief lists
+	StageOut            []*Staging             `protobuf:"bytes,94,rep,name=stage_out,json=stageOut,proto3" json:"stage_out,omitempty"`                // absent in brief lists
 	Warning             string                 `protobuf:"bytes,71,opt,name=warning,proto3" json:"warning,omitempty"`                                  // what its user should know about the running attempt
 	WarningSince        *timestamppb.Timestamp `protobuf:"bytes,72,opt,name=warning_since,json=warningSince,proto3" json:"warning_since,omitempty"`    // approximate start of the condition
 	IdleGpus            *IdleGPUs              `protobuf:"bytes,88,opt,name=idle_gpus,json=idleGpus,proto3" json:"idle_gpus,omitempty"`                // of the current or last attempt; absent: none were noticed
@@ -2675,7 +2930,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2687,7 +2942,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2700,7 +2955,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Job) GetId() uint64 {
@@ -3221,6 +3476,27 @@ func (x *Job) GetLastAttempt() *LastAttempt {
 	return nil
 }
 
+func (x *Job) GetBurst() *Burst {
+	if x != nil {
+		return x.Burst
+	}
+	return nil
+}
+
+func (x *Job) GetStageIn() []*Staging {
+	if x != nil {
+		return x.StageIn
+	}
+	return nil
+}
+
+func (x *Job) GetStageOut() []*Staging {
+	if x != nil {
+		return x.StageOut
+	}
+	return nil
+}
+
 func (x *Job) GetWarning() string {
 	if x != nil {
 		return x.Warning
@@ -3265,7 +3541,7 @@ type LastAttempt struct {
 
 func (x *LastAttempt) Reset() {
 	*x = LastAttempt{}
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +3553,7 @@ func (x *LastAttempt) String() string {
 func (*LastAttempt) ProtoMessage() {}
 
 func (x *LastAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +3566,7 @@ func (x *LastAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastAttempt.ProtoReflect.Descriptor instead.
 func (*LastAttempt) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LastAttempt) GetAttempt() uint32 {
@@ -3356,7 +3632,7 @@ type IdleGPUs struct {
 
 func (x *IdleGPUs) Reset() {
 	*x = IdleGPUs{}
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3368,7 +3644,7 @@ func (x *IdleGPUs) String() string {
 func (*IdleGPUs) ProtoMessage() {}
 
 func (x *IdleGPUs) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3381,7 +3657,7 @@ func (x *IdleGPUs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdleGPUs.ProtoReflect.Descriptor instead.
 func (*IdleGPUs) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *IdleGPUs) GetGpus() int32 {
@@ -3428,7 +3704,7 @@ type RestartCauses struct {
 
 func (x *RestartCauses) Reset() {
 	*x = RestartCauses{}
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3440,7 +3716,7 @@ func (x *RestartCauses) String() string {
 func (*RestartCauses) ProtoMessage() {}
 
 func (x *RestartCauses) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3453,7 +3729,7 @@ func (x *RestartCauses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartCauses.ProtoReflect.Descriptor instead.
 func (*RestartCauses) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RestartCauses) GetNodeFailed() int32 {
@@ -3518,7 +3794,7 @@ type AvoidedNode struct {
 
 func (x *AvoidedNode) Reset() {
 	*x = AvoidedNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3530,7 +3806,7 @@ func (x *AvoidedNode) String() string {
 func (*AvoidedNode) ProtoMessage() {}
 
 func (x *AvoidedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3543,7 +3819,7 @@ func (x *AvoidedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvoidedNode.ProtoReflect.Descriptor instead.
 func (*AvoidedNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AvoidedNode) GetNode() string {
@@ -3587,7 +3863,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3599,7 +3875,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3612,7 +3888,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Checkpoint) GetNumber() uint32 {
@@ -3705,7 +3981,7 @@ type NodeAllocation struct {
 
 func (x *NodeAllocation) Reset() {
 	*x = NodeAllocation{}
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3717,7 +3993,7 @@ func (x *NodeAllocation) String() string {
 func (*NodeAllocation) ProtoMessage() {}
 
 func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3730,7 +4006,7 @@ func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAllocation.ProtoReflect.Descriptor instead.
 func (*NodeAllocation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NodeAllocation) GetNode() string {
@@ -3786,7 +4062,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3798,7 +4074,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3811,7 +4087,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Task) GetNode() string {
@@ -3922,7 +4198,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4210,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4223,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -3976,7 +4252,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3988,7 +4264,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4001,7 +4277,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SubmitJobsResponse) GetJobs() []*Submitted {
@@ -4043,7 +4319,7 @@ type Submitted struct {
 
 func (x *Submitted) Reset() {
 	*x = Submitted{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4055,7 +4331,7 @@ func (x *Submitted) String() string {
 func (*Submitted) ProtoMessage() {}
 
 func (x *Submitted) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4068,7 +4344,7 @@ func (x *Submitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submitted.ProtoReflect.Descriptor instead.
 func (*Submitted) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Submitted) GetId() uint64 {
@@ -4104,7 +4380,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4392,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4405,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Filter) GetJobs() []string {
@@ -4213,7 +4489,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4225,7 +4501,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4238,7 +4514,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Read) GetStale() bool {
@@ -4268,7 +4544,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4280,7 +4556,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4293,7 +4569,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AsOf) GetIndex() uint64 {
@@ -4338,7 +4614,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4350,7 +4626,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4363,7 +4639,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListJobsRequest) GetFilter() *Filter {
@@ -4419,7 +4695,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4431,7 +4707,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4444,7 +4720,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -4478,7 +4754,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4490,7 +4766,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4503,7 +4779,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -4530,7 +4806,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4818,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4831,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetJobResponse) GetJobs() []*Job {
@@ -4582,7 +4858,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4594,7 +4870,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4607,7 +4883,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchJobsRequest) GetFilter() *Filter {
@@ -4635,7 +4911,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4647,7 +4923,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4660,7 +4936,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchJobsResponse) GetJobs() []*Job {
@@ -4696,7 +4972,7 @@ type CancelJobsRequest struct {
 
 func (x *CancelJobsRequest) Reset() {
 	*x = CancelJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4708,7 +4984,7 @@ func (x *CancelJobsRequest) String() string {
 func (*CancelJobsRequest) ProtoMessage() {}
 
 func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4721,7 +4997,7 @@ func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CancelJobsRequest) GetRequestId() string {
@@ -4762,7 +5038,7 @@ type CancelJobsResponse struct {
 
 func (x *CancelJobsResponse) Reset() {
 	*x = CancelJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4774,7 +5050,7 @@ func (x *CancelJobsResponse) String() string {
 func (*CancelJobsResponse) ProtoMessage() {}
 
 func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4787,7 +5063,7 @@ func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CancelJobsResponse) GetOutcomes() []*Outcome {
@@ -4819,7 +5095,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4831,7 +5107,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4844,7 +5120,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Outcome) GetId() uint64 {
@@ -4898,7 +5174,7 @@ type ForecastJobRequest struct {
 
 func (x *ForecastJobRequest) Reset() {
 	*x = ForecastJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4910,7 +5186,7 @@ func (x *ForecastJobRequest) String() string {
 func (*ForecastJobRequest) ProtoMessage() {}
 
 func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4923,7 +5199,7 @@ func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobRequest.ProtoReflect.Descriptor instead.
 func (*ForecastJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ForecastJobRequest) GetJob() *JobSpec {
@@ -4951,7 +5227,7 @@ type ForecastJobResponse struct {
 
 func (x *ForecastJobResponse) Reset() {
 	*x = ForecastJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4963,7 +5239,7 @@ func (x *ForecastJobResponse) String() string {
 func (*ForecastJobResponse) ProtoMessage() {}
 
 func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4976,7 +5252,7 @@ func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobResponse.ProtoReflect.Descriptor instead.
 func (*ForecastJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ForecastJobResponse) GetStart() *timestamppb.Timestamp {
@@ -5078,7 +5354,7 @@ type UpdateJobsRequest struct {
 
 func (x *UpdateJobsRequest) Reset() {
 	*x = UpdateJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5090,7 +5366,7 @@ func (x *UpdateJobsRequest) String() string {
 func (*UpdateJobsRequest) ProtoMessage() {}
 
 func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5103,7 +5379,7 @@ func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UpdateJobsRequest) GetRequestId() string {
@@ -5291,7 +5567,7 @@ type StringList struct {
 
 func (x *StringList) Reset() {
 	*x = StringList{}
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5303,7 +5579,7 @@ func (x *StringList) String() string {
 func (*StringList) ProtoMessage() {}
 
 func (x *StringList) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5316,7 +5592,7 @@ func (x *StringList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StringList.ProtoReflect.Descriptor instead.
 func (*StringList) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StringList) GetAll() []string {
@@ -5336,7 +5612,7 @@ type Dependencies struct {
 
 func (x *Dependencies) Reset() {
 	*x = Dependencies{}
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5348,7 +5624,7 @@ func (x *Dependencies) String() string {
 func (*Dependencies) ProtoMessage() {}
 
 func (x *Dependencies) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5361,7 +5637,7 @@ func (x *Dependencies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
 func (*Dependencies) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Dependencies) GetAll() []*Dependency {
@@ -5381,7 +5657,7 @@ type UpdateJobsResponse struct {
 
 func (x *UpdateJobsResponse) Reset() {
 	*x = UpdateJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5393,7 +5669,7 @@ func (x *UpdateJobsResponse) String() string {
 func (*UpdateJobsResponse) ProtoMessage() {}
 
 func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5406,7 +5682,7 @@ func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UpdateJobsResponse) GetOutcomes() []*Outcome {
@@ -5432,7 +5708,7 @@ type GetScriptRequest struct {
 
 func (x *GetScriptRequest) Reset() {
 	*x = GetScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5444,7 +5720,7 @@ func (x *GetScriptRequest) String() string {
 func (*GetScriptRequest) ProtoMessage() {}
 
 func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5457,7 +5733,7 @@ func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptRequest.ProtoReflect.Descriptor instead.
 func (*GetScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetScriptRequest) GetJob() string {
@@ -5477,7 +5753,7 @@ type GetScriptResponse struct {
 
 func (x *GetScriptResponse) Reset() {
 	*x = GetScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5489,7 +5765,7 @@ func (x *GetScriptResponse) String() string {
 func (*GetScriptResponse) ProtoMessage() {}
 
 func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5502,7 +5778,7 @@ func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptResponse.ProtoReflect.Descriptor instead.
 func (*GetScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetScriptResponse) GetScript() []byte {
@@ -5534,7 +5810,7 @@ type StreamLogsRequest struct {
 
 func (x *StreamLogsRequest) Reset() {
 	*x = StreamLogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5546,7 +5822,7 @@ func (x *StreamLogsRequest) String() string {
 func (*StreamLogsRequest) ProtoMessage() {}
 
 func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5559,7 +5835,7 @@ func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsRequest.ProtoReflect.Descriptor instead.
 func (*StreamLogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StreamLogsRequest) GetJob() string {
@@ -5621,7 +5897,7 @@ type StreamLogsResponse struct {
 
 func (x *StreamLogsResponse) Reset() {
 	*x = StreamLogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5633,7 +5909,7 @@ func (x *StreamLogsResponse) String() string {
 func (*StreamLogsResponse) ProtoMessage() {}
 
 func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5646,7 +5922,7 @@ func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsResponse.ProtoReflect.Descriptor instead.
 func (*StreamLogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StreamLogsResponse) GetData() []byte {
@@ -5692,7 +5968,7 @@ type StepSpec struct {
 
 func (x *StepSpec) Reset() {
 	*x = StepSpec{}
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5704,7 +5980,7 @@ func (x *StepSpec) String() string {
 func (*StepSpec) ProtoMessage() {}
 
 func (x *StepSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5717,7 +5993,7 @@ func (x *StepSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSpec.ProtoReflect.Descriptor instead.
 func (*StepSpec) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StepSpec) GetName() string {
@@ -5857,7 +6133,7 @@ type CreateStepRequest struct {
 
 func (x *CreateStepRequest) Reset() {
 	*x = CreateStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5869,7 +6145,7 @@ func (x *CreateStepRequest) String() string {
 func (*CreateStepRequest) ProtoMessage() {}
 
 func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5882,7 +6158,7 @@ func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepRequest.ProtoReflect.Descriptor instead.
 func (*CreateStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CreateStepRequest) GetRequestId() string {
@@ -5921,7 +6197,7 @@ type CreateStepResponse struct {
 
 func (x *CreateStepResponse) Reset() {
 	*x = CreateStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5933,7 +6209,7 @@ func (x *CreateStepResponse) String() string {
 func (*CreateStepResponse) ProtoMessage() {}
 
 func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5946,7 +6222,7 @@ func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepResponse.ProtoReflect.Descriptor instead.
 func (*CreateStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CreateStepResponse) GetStep() uint32 {
@@ -5996,7 +6272,7 @@ type SignalStepRequest struct {
 
 func (x *SignalStepRequest) Reset() {
 	*x = SignalStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6008,7 +6284,7 @@ func (x *SignalStepRequest) String() string {
 func (*SignalStepRequest) ProtoMessage() {}
 
 func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6021,7 +6297,7 @@ func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepRequest.ProtoReflect.Descriptor instead.
 func (*SignalStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SignalStepRequest) GetRequestId() string {
@@ -6061,7 +6337,7 @@ type SignalStepResponse struct {
 
 func (x *SignalStepResponse) Reset() {
 	*x = SignalStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6073,7 +6349,7 @@ func (x *SignalStepResponse) String() string {
 func (*SignalStepResponse) ProtoMessage() {}
 
 func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6086,7 +6362,7 @@ func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepResponse.ProtoReflect.Descriptor instead.
 func (*SignalStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SignalStepResponse) GetIndex() uint64 {
@@ -6110,7 +6386,7 @@ type AttachStepRequest struct {
 
 func (x *AttachStepRequest) Reset() {
 	*x = AttachStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6122,7 +6398,7 @@ func (x *AttachStepRequest) String() string {
 func (*AttachStepRequest) ProtoMessage() {}
 
 func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6135,7 +6411,7 @@ func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepRequest.ProtoReflect.Descriptor instead.
 func (*AttachStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AttachStepRequest) GetRequestId() string {
@@ -6189,7 +6465,7 @@ type AttachStepResponse struct {
 
 func (x *AttachStepResponse) Reset() {
 	*x = AttachStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6201,7 +6477,7 @@ func (x *AttachStepResponse) String() string {
 func (*AttachStepResponse) ProtoMessage() {}
 
 func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6214,7 +6490,7 @@ func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepResponse.ProtoReflect.Descriptor instead.
 func (*AttachStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AttachStepResponse) GetNode() *StepNode {
@@ -6235,7 +6511,7 @@ type BeginCheckpointRequest struct {
 
 func (x *BeginCheckpointRequest) Reset() {
 	*x = BeginCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6247,7 +6523,7 @@ func (x *BeginCheckpointRequest) String() string {
 func (*BeginCheckpointRequest) ProtoMessage() {}
 
 func (x *BeginCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6260,7 +6536,7 @@ func (x *BeginCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*BeginCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BeginCheckpointRequest) GetJob() uint64 {
@@ -6296,7 +6572,7 @@ type BeginCheckpointResponse struct {
 
 func (x *BeginCheckpointResponse) Reset() {
 	*x = BeginCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6308,7 +6584,7 @@ func (x *BeginCheckpointResponse) String() string {
 func (*BeginCheckpointResponse) ProtoMessage() {}
 
 func (x *BeginCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6321,7 +6597,7 @@ func (x *BeginCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*BeginCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BeginCheckpointResponse) GetGranted() bool {
@@ -6365,7 +6641,7 @@ type CommitCheckpointRequest struct {
 
 func (x *CommitCheckpointRequest) Reset() {
 	*x = CommitCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6377,7 +6653,7 @@ func (x *CommitCheckpointRequest) String() string {
 func (*CommitCheckpointRequest) ProtoMessage() {}
 
 func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6390,7 +6666,7 @@ func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *CommitCheckpointRequest) GetRequestId() string {
@@ -6431,7 +6707,7 @@ type CommitCheckpointResponse struct {
 
 func (x *CommitCheckpointResponse) Reset() {
 	*x = CommitCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6443,7 +6719,7 @@ func (x *CommitCheckpointResponse) String() string {
 func (*CommitCheckpointResponse) ProtoMessage() {}
 
 func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6456,7 +6732,7 @@ func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CommitCheckpointResponse) GetNumber() uint32 {
@@ -6487,7 +6763,7 @@ type SetCheckpointRequest struct {
 
 func (x *SetCheckpointRequest) Reset() {
 	*x = SetCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6499,7 +6775,7 @@ func (x *SetCheckpointRequest) String() string {
 func (*SetCheckpointRequest) ProtoMessage() {}
 
 func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6512,7 +6788,7 @@ func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*SetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SetCheckpointRequest) GetRequestId() string {
@@ -6566,7 +6842,7 @@ type SetCheckpointResponse struct {
 
 func (x *SetCheckpointResponse) Reset() {
 	*x = SetCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6578,7 +6854,7 @@ func (x *SetCheckpointResponse) String() string {
 func (*SetCheckpointResponse) ProtoMessage() {}
 
 func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6591,7 +6867,7 @@ func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*SetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SetCheckpointResponse) GetIndex() uint64 {
@@ -6623,7 +6899,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6635,7 +6911,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6648,7 +6924,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Step) GetId() uint32 {
@@ -6755,7 +7031,7 @@ type StepNode struct {
 
 func (x *StepNode) Reset() {
 	*x = StepNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6767,7 +7043,7 @@ func (x *StepNode) String() string {
 func (*StepNode) ProtoMessage() {}
 
 func (x *StepNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6780,7 +7056,7 @@ func (x *StepNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
 func (*StepNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *StepNode) GetNode() string {
@@ -6834,7 +7110,7 @@ type CronEntry struct {
 
 func (x *CronEntry) Reset() {
 	*x = CronEntry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6846,7 +7122,7 @@ func (x *CronEntry) String() string {
 func (*CronEntry) ProtoMessage() {}
 
 func (x *CronEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6859,7 +7135,7 @@ func (x *CronEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CronEntry.ProtoReflect.Descriptor instead.
 func (*CronEntry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CronEntry) GetName() string {
@@ -6957,7 +7233,7 @@ type SetCronRequest struct {
 
 func (x *SetCronRequest) Reset() {
 	*x = SetCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6969,7 +7245,7 @@ func (x *SetCronRequest) String() string {
 func (*SetCronRequest) ProtoMessage() {}
 
 func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6982,7 +7258,7 @@ func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronRequest.ProtoReflect.Descriptor instead.
 func (*SetCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SetCronRequest) GetRequestId() string {
@@ -7015,7 +7291,7 @@ type SetCronResponse struct {
 
 func (x *SetCronResponse) Reset() {
 	*x = SetCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7027,7 +7303,7 @@ func (x *SetCronResponse) String() string {
 func (*SetCronResponse) ProtoMessage() {}
 
 func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7040,7 +7316,7 @@ func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronResponse.ProtoReflect.Descriptor instead.
 func (*SetCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SetCronResponse) GetNext() *timestamppb.Timestamp {
@@ -7062,7 +7338,7 @@ type UpdateCronRequest struct {
 
 func (x *UpdateCronRequest) Reset() {
 	*x = UpdateCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7074,7 +7350,7 @@ func (x *UpdateCronRequest) String() string {
 func (*UpdateCronRequest) ProtoMessage() {}
 
 func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7087,7 +7363,7 @@ func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *UpdateCronRequest) GetRequestId() string {
@@ -7126,7 +7402,7 @@ type UpdateCronResponse struct {
 
 func (x *UpdateCronResponse) Reset() {
 	*x = UpdateCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[66]
+	mi := &file_greylag_v1_job_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7138,7 +7414,7 @@ func (x *UpdateCronResponse) String() string {
 func (*UpdateCronResponse) ProtoMessage() {}
 
 func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[66]
+	mi := &file_greylag_v1_job_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7151,7 +7427,7 @@ func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronResponse.ProtoReflect.Descriptor instead.
 func (*UpdateCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{68}
 }
 
 type ListCronRequest struct {
@@ -7166,7 +7442,7 @@ type ListCronRequest struct {
 
 func (x *ListCronRequest) Reset() {
 	*x = ListCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[67]
+	mi := &file_greylag_v1_job_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7178,7 +7454,7 @@ func (x *ListCronRequest) String() string {
 func (*ListCronRequest) ProtoMessage() {}
 
 func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[67]
+	mi := &file_greylag_v1_job_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7191,7 +7467,7 @@ func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronRequest.ProtoReflect.Descriptor instead.
 func (*ListCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{67}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ListCronRequest) GetUser() string {
@@ -7231,7 +7507,7 @@ type ListCronResponse struct {
 
 func (x *ListCronResponse) Reset() {
 	*x = ListCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[68]
+	mi := &file_greylag_v1_job_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7243,7 +7519,7 @@ func (x *ListCronResponse) String() string {
 func (*ListCronResponse) ProtoMessage() {}
 
 func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[68]
+	mi := &file_greylag_v1_job_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7256,7 +7532,7 @@ func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronResponse.ProtoReflect.Descriptor instead.
 func (*ListCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{68}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListCronResponse) GetEntries() []*CronEntry {
@@ -7276,7 +7552,7 @@ type RunCronRequest struct {
 
 func (x *RunCronRequest) Reset() {
 	*x = RunCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[69]
+	mi := &file_greylag_v1_job_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7288,7 +7564,7 @@ func (x *RunCronRequest) String() string {
 func (*RunCronRequest) ProtoMessage() {}
 
 func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[69]
+	mi := &file_greylag_v1_job_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7301,7 +7577,7 @@ func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronRequest.ProtoReflect.Descriptor instead.
 func (*RunCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{69}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *RunCronRequest) GetRequestId() string {
@@ -7328,7 +7604,7 @@ type RunCronResponse struct {
 
 func (x *RunCronResponse) Reset() {
 	*x = RunCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[70]
+	mi := &file_greylag_v1_job_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7340,7 +7616,7 @@ func (x *RunCronResponse) String() string {
 func (*RunCronResponse) ProtoMessage() {}
 
 func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[70]
+	mi := &file_greylag_v1_job_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7353,7 +7629,7 @@ func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronResponse.ProtoReflect.Descriptor instead.
 func (*RunCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{70}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *RunCronResponse) GetJob() *Submitted {
@@ -7383,7 +7659,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_greylag_v1_job_proto_msgTypes[71]
+	mi := &file_greylag_v1_job_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7395,7 +7671,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[71]
+	mi := &file_greylag_v1_job_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7408,7 +7684,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{71}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Secret) GetName() string {
@@ -7450,7 +7726,7 @@ type SetSecretRequest struct {
 
 func (x *SetSecretRequest) Reset() {
 	*x = SetSecretRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[72]
+	mi := &file_greylag_v1_job_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7462,7 +7738,7 @@ func (x *SetSecretRequest) String() string {
 func (*SetSecretRequest) ProtoMessage() {}
 
 func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[72]
+	mi := &file_greylag_v1_job_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7475,7 +7751,7 @@ func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretRequest.ProtoReflect.Descriptor instead.
 func (*SetSecretRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{72}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SetSecretRequest) GetRequestId() string {
@@ -7507,7 +7783,7 @@ type SetSecretResponse struct {
 
 func (x *SetSecretResponse) Reset() {
 	*x = SetSecretResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[73]
+	mi := &file_greylag_v1_job_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7519,7 +7795,7 @@ func (x *SetSecretResponse) String() string {
 func (*SetSecretResponse) ProtoMessage() {}
 
 func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[73]
+	mi := &file_greylag_v1_job_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7532,7 +7808,7 @@ func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretResponse.ProtoReflect.Descriptor instead.
 func (*SetSecretResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{73}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{75}
 }
 
 type ListSecretsRequest struct {
@@ -7545,7 +7821,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[74]
+	mi := &file_greylag_v1_job_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7557,7 +7833,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[74]
+	mi := &file_greylag_v1_job_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7570,7 +7846,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{74}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ListSecretsRequest) GetUser() string {
@@ -7596,7 +7872,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[75]
+	mi := &file_greylag_v1_job_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7608,7 +7884,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[75]
+	mi := &file_greylag_v1_job_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7621,7 +7897,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{75}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -7642,7 +7918,7 @@ type DeleteSecretsRequest struct {
 
 func (x *DeleteSecretsRequest) Reset() {
 	*x = DeleteSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[76]
+	mi := &file_greylag_v1_job_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7654,7 +7930,7 @@ func (x *DeleteSecretsRequest) String() string {
 func (*DeleteSecretsRequest) ProtoMessage() {}
 
 func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[76]
+	mi := &file_greylag_v1_job_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7667,7 +7943,7 @@ func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{76}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *DeleteSecretsRequest) GetRequestId() string {
@@ -7699,7 +7975,7 @@ type DeleteSecretsResponse struct {
 
 func (x *DeleteSecretsResponse) Reset() {
 	*x = DeleteSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[77]
+	mi := &file_greylag_v1_job_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7711,7 +7987,7 @@ func (x *DeleteSecretsResponse) String() string {
 func (*DeleteSecretsResponse) ProtoMessage() {}
 
 func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[77]
+	mi := &file_greylag_v1_job_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7724,7 +8000,7 @@ func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{77}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{79}
 }
 
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
@@ -7732,7 +8008,7 @@ var File_greylag_v1_job_proto protoreflect.FileDescriptor
 const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"\x14greylag/v1/job.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\v\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb8\f\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x1c\n" +
@@ -7781,7 +8057,18 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05retry\x18' \x01(\v2\x11.greylag.v1.RetryR\x05retry\x12I\n" +
 	"\x11checkpoint_signal\x18( \x01(\v2\x1c.greylag.v1.CheckpointSignalR\x10checkpointSignal\x12(\n" +
 	"\x10requeue_at_limit\x18) \x01(\bR\x0erequeueAtLimit\x12-\n" +
-	"\aelastic\x18* \x01(\v2\x13.greylag.v1.ElasticR\aelastic\"T\n" +
+	"\aelastic\x18* \x01(\v2\x13.greylag.v1.ElasticR\aelastic\x12'\n" +
+	"\x05burst\x18+ \x01(\v2\x11.greylag.v1.BurstR\x05burst\x12.\n" +
+	"\bstage_in\x18, \x03(\v2\x13.greylag.v1.StagingR\astageIn\x120\n" +
+	"\tstage_out\x18- \x03(\v2\x13.greylag.v1.StagingR\bstageOut\"\x93\x01\n" +
+	"\x05Burst\x12)\n" +
+	"\x04mode\x18\x01 \x01(\x0e2\x15.greylag.v1.BurstModeR\x04mode\x12\x19\n" +
+	"\bmax_cost\x18\x02 \x01(\x03R\amaxCost\x12\x18\n" +
+	"\aregions\x18\x03 \x03(\tR\aregions\x12*\n" +
+	"\x06market\x18\x04 \x01(\x0e2\x12.greylag.v1.MarketR\x06market\"/\n" +
+	"\aStaging\x12\x10\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"T\n" +
 	"\aElastic\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x05R\x04step\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\x1d\n" +
@@ -7875,7 +8162,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\xd7\x16\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\xe2\x17\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -7959,7 +8246,10 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\amembers\x18N \x01(\v2\x16.greylag.v1.JobMembersR\amembers\x12<\n" +
 	"\ravoided_nodes\x18L \x03(\v2\x17.greylag.v1.AvoidedNodeR\favoidedNodes\x12%\n" +
 	"\x0eunfenced_nodes\x18U \x03(\tR\runfencedNodes\x12:\n" +
-	"\flast_attempt\x18[ \x01(\v2\x17.greylag.v1.LastAttemptR\vlastAttempt\x12\x18\n" +
+	"\flast_attempt\x18[ \x01(\v2\x17.greylag.v1.LastAttemptR\vlastAttempt\x12'\n" +
+	"\x05burst\x18\\ \x01(\v2\x11.greylag.v1.BurstR\x05burst\x12.\n" +
+	"\bstage_in\x18] \x03(\v2\x13.greylag.v1.StagingR\astageIn\x120\n" +
+	"\tstage_out\x18^ \x03(\v2\x13.greylag.v1.StagingR\bstageOut\x12\x18\n" +
 	"\awarning\x18G \x01(\tR\awarning\x12?\n" +
 	"\rwarning_since\x18H \x01(\v2\x1a.google.protobuf.TimestampR\fwarningSince\x121\n" +
 	"\tidle_gpus\x18X \x01(\v2\x14.greylag.v1.IdleGPUsR\bidleGpus\x12\x12\n" +
@@ -8471,7 +8761,18 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\tHOLD_USER\x10\x01\x12\x0e\n" +
 	"\n" +
 	"HOLD_ADMIN\x10\x02\x12\x10\n" +
-	"\fHOLD_CREDITS\x10\x03*r\n" +
+	"\fHOLD_CREDITS\x10\x03*h\n" +
+	"\tBurstMode\x12\x1a\n" +
+	"\x16BURST_MODE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10BURST_MODE_NEVER\x10\x01\x12\x14\n" +
+	"\x10BURST_MODE_ALLOW\x10\x02\x12\x13\n" +
+	"\x0fBURST_MODE_ONLY\x10\x03*W\n" +
+	"\x06Market\x12\x16\n" +
+	"\x12MARKET_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"MARKET_ANY\x10\x01\x12\x0f\n" +
+	"\vMARKET_SPOT\x10\x02\x12\x14\n" +
+	"\x10MARKET_ON_DEMAND\x10\x03*r\n" +
 	"\aConnect\x12\x17\n" +
 	"\x13CONNECT_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vCONNECT_ANY\x10\x01\x12\x12\n" +
@@ -8605,284 +8906,296 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_job_proto_rawDescData
 }
 
-var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
+var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                    // 0: greylag.v1.JobState
 	(Reason)(0),                      // 1: greylag.v1.Reason
 	(MailType)(0),                    // 2: greylag.v1.MailType
 	(Hold)(0),                        // 3: greylag.v1.Hold
-	(Connect)(0),                     // 4: greylag.v1.Connect
-	(MemorySource)(0),                // 5: greylag.v1.MemorySource
-	(DependencyKind)(0),              // 6: greylag.v1.DependencyKind
-	(TaskPhase)(0),                   // 7: greylag.v1.TaskPhase
-	(TaskCause)(0),                   // 8: greylag.v1.TaskCause
-	(CheckpointState)(0),             // 9: greylag.v1.CheckpointState
-	(CheckpointAction)(0),            // 10: greylag.v1.CheckpointAction
-	(JobAction)(0),                   // 11: greylag.v1.JobAction
-	(ErrorCode)(0),                   // 12: greylag.v1.ErrorCode
-	(CronOverlap)(0),                 // 13: greylag.v1.CronOverlap
-	(CronAction)(0),                  // 14: greylag.v1.CronAction
-	(*JobSpec)(nil),                  // 15: greylag.v1.JobSpec
-	(*Elastic)(nil),                  // 16: greylag.v1.Elastic
-	(*JobMembers)(nil),               // 17: greylag.v1.JobMembers
-	(*MemberChange)(nil),             // 18: greylag.v1.MemberChange
-	(*LeftMembers)(nil),              // 19: greylag.v1.LeftMembers
-	(*HeldTime)(nil),                 // 20: greylag.v1.HeldTime
-	(*JobMember)(nil),                // 21: greylag.v1.JobMember
-	(*CheckpointSignal)(nil),         // 22: greylag.v1.CheckpointSignal
-	(*Retry)(nil),                    // 23: greylag.v1.Retry
-	(*Mount)(nil),                    // 24: greylag.v1.Mount
-	(*Request)(nil),                  // 25: greylag.v1.Request
-	(*Gres)(nil),                     // 26: greylag.v1.Gres
-	(*Licence)(nil),                  // 27: greylag.v1.Licence
-	(*Dependency)(nil),               // 28: greylag.v1.Dependency
-	(*Job)(nil),                      // 29: greylag.v1.Job
-	(*LastAttempt)(nil),              // 30: greylag.v1.LastAttempt
-	(*IdleGPUs)(nil),                 // 31: greylag.v1.IdleGPUs
-	(*RestartCauses)(nil),            // 32: greylag.v1.RestartCauses
-	(*AvoidedNode)(nil),              // 33: greylag.v1.AvoidedNode
-	(*Checkpoint)(nil),               // 34: greylag.v1.Checkpoint
-	(*NodeAllocation)(nil),           // 35: greylag.v1.NodeAllocation
-	(*Task)(nil),                     // 36: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),        // 37: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),       // 38: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),                // 39: greylag.v1.Submitted
-	(*Filter)(nil),                   // 40: greylag.v1.Filter
-	(*Read)(nil),                     // 41: greylag.v1.Read
-	(*AsOf)(nil),                     // 42: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),          // 43: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 44: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),            // 45: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),           // 46: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),         // 47: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),        // 48: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),        // 49: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),       // 50: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),                  // 51: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),       // 52: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),      // 53: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),        // 54: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),               // 55: greylag.v1.StringList
-	(*Dependencies)(nil),             // 56: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),       // 57: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),         // 58: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),        // 59: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),        // 60: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),       // 61: greylag.v1.StreamLogsResponse
-	(*StepSpec)(nil),                 // 62: greylag.v1.StepSpec
-	(*CreateStepRequest)(nil),        // 63: greylag.v1.CreateStepRequest
-	(*CreateStepResponse)(nil),       // 64: greylag.v1.CreateStepResponse
-	(*SignalStepRequest)(nil),        // 65: greylag.v1.SignalStepRequest
-	(*SignalStepResponse)(nil),       // 66: greylag.v1.SignalStepResponse
-	(*AttachStepRequest)(nil),        // 67: greylag.v1.AttachStepRequest
-	(*AttachStepResponse)(nil),       // 68: greylag.v1.AttachStepResponse
-	(*BeginCheckpointRequest)(nil),   // 69: greylag.v1.BeginCheckpointRequest
-	(*BeginCheckpointResponse)(nil),  // 70: greylag.v1.BeginCheckpointResponse
-	(*CommitCheckpointRequest)(nil),  // 71: greylag.v1.CommitCheckpointRequest
-	(*CommitCheckpointResponse)(nil), // 72: greylag.v1.CommitCheckpointResponse
-	(*SetCheckpointRequest)(nil),     // 73: greylag.v1.SetCheckpointRequest
-	(*SetCheckpointResponse)(nil),    // 74: greylag.v1.SetCheckpointResponse
-	(*Step)(nil),                     // 75: greylag.v1.Step
-	(*StepNode)(nil),                 // 76: greylag.v1.StepNode
-	(*CronEntry)(nil),                // 77: greylag.v1.CronEntry
-	(*SetCronRequest)(nil),           // 78: greylag.v1.SetCronRequest
-	(*SetCronResponse)(nil),          // 79: greylag.v1.SetCronResponse
-	(*UpdateCronRequest)(nil),        // 80: greylag.v1.UpdateCronRequest
-	(*UpdateCronResponse)(nil),       // 81: greylag.v1.UpdateCronResponse
-	(*ListCronRequest)(nil),          // 82: greylag.v1.ListCronRequest
-	(*ListCronResponse)(nil),         // 83: greylag.v1.ListCronResponse
-	(*RunCronRequest)(nil),           // 84: greylag.v1.RunCronRequest
-	(*RunCronResponse)(nil),          // 85: greylag.v1.RunCronResponse
-	(*Secret)(nil),                   // 86: greylag.v1.Secret
-	(*SetSecretRequest)(nil),         // 87: greylag.v1.SetSecretRequest
-	(*SetSecretResponse)(nil),        // 88: greylag.v1.SetSecretResponse
-	(*ListSecretsRequest)(nil),       // 89: greylag.v1.ListSecretsRequest
-	(*ListSecretsResponse)(nil),      // 90: greylag.v1.ListSecretsResponse
-	(*DeleteSecretsRequest)(nil),     // 91: greylag.v1.DeleteSecretsRequest
-	(*DeleteSecretsResponse)(nil),    // 92: greylag.v1.DeleteSecretsResponse
-	(*durationpb.Duration)(nil),      // 93: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 94: google.protobuf.Timestamp
+	(BurstMode)(0),                   // 4: greylag.v1.BurstMode
+	(Market)(0),                      // 5: greylag.v1.Market
+	(Connect)(0),                     // 6: greylag.v1.Connect
+	(MemorySource)(0),                // 7: greylag.v1.MemorySource
+	(DependencyKind)(0),              // 8: greylag.v1.DependencyKind
+	(TaskPhase)(0),                   // 9: greylag.v1.TaskPhase
+	(TaskCause)(0),                   // 10: greylag.v1.TaskCause
+	(CheckpointState)(0),             // 11: greylag.v1.CheckpointState
+	(CheckpointAction)(0),            // 12: greylag.v1.CheckpointAction
+	(JobAction)(0),                   // 13: greylag.v1.JobAction
+	(ErrorCode)(0),                   // 14: greylag.v1.ErrorCode
+	(CronOverlap)(0),                 // 15: greylag.v1.CronOverlap
+	(CronAction)(0),                  // 16: greylag.v1.CronAction
+	(*JobSpec)(nil),                  // 17: greylag.v1.JobSpec
+	(*Burst)(nil),                    // 18: greylag.v1.Burst
+	(*Staging)(nil),                  // 19: greylag.v1.Staging
+	(*Elastic)(nil),                  // 20: greylag.v1.Elastic
+	(*JobMembers)(nil),               // 21: greylag.v1.JobMembers
+	(*MemberChange)(nil),             // 22: greylag.v1.MemberChange
+	(*LeftMembers)(nil),              // 23: greylag.v1.LeftMembers
+	(*HeldTime)(nil),                 // 24: greylag.v1.HeldTime
+	(*JobMember)(nil),                // 25: greylag.v1.JobMember
+	(*CheckpointSignal)(nil),         // 26: greylag.v1.CheckpointSignal
+	(*Retry)(nil),                    // 27: greylag.v1.Retry
+	(*Mount)(nil),                    // 28: greylag.v1.Mount
+	(*Request)(nil),                  // 29: greylag.v1.Request
+	(*Gres)(nil),                     // 30: greylag.v1.Gres
+	(*Licence)(nil),                  // 31: greylag.v1.Licence
+	(*Dependency)(nil),               // 32: greylag.v1.Dependency
+	(*Job)(nil),                      // 33: greylag.v1.Job
+	(*LastAttempt)(nil),              // 34: greylag.v1.LastAttempt
+	(*IdleGPUs)(nil),                 // 35: greylag.v1.IdleGPUs
+	(*RestartCauses)(nil),            // 36: greylag.v1.RestartCauses
+	(*AvoidedNode)(nil),              // 37: greylag.v1.AvoidedNode
+	(*Checkpoint)(nil),               // 38: greylag.v1.Checkpoint
+	(*NodeAllocation)(nil),           // 39: greylag.v1.NodeAllocation
+	(*Task)(nil),                     // 40: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),        // 41: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),       // 42: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),                // 43: greylag.v1.Submitted
+	(*Filter)(nil),                   // 44: greylag.v1.Filter
+	(*Read)(nil),                     // 45: greylag.v1.Read
+	(*AsOf)(nil),                     // 46: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),          // 47: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 48: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),            // 49: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),           // 50: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),         // 51: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),        // 52: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),        // 53: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),       // 54: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),                  // 55: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),       // 56: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),      // 57: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),        // 58: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),               // 59: greylag.v1.StringList
+	(*Dependencies)(nil),             // 60: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),       // 61: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),         // 62: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),        // 63: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),        // 64: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),       // 65: greylag.v1.StreamLogsResponse
+	(*StepSpec)(nil),                 // 66: greylag.v1.StepSpec
+	(*CreateStepRequest)(nil),        // 67: greylag.v1.CreateStepRequest
+	(*CreateStepResponse)(nil),       // 68: greylag.v1.CreateStepResponse
+	(*SignalStepRequest)(nil),        // 69: greylag.v1.SignalStepRequest
+	(*SignalStepResponse)(nil),       // 70: greylag.v1.SignalStepResponse
+	(*AttachStepRequest)(nil),        // 71: greylag.v1.AttachStepRequest
+	(*AttachStepResponse)(nil),       // 72: greylag.v1.AttachStepResponse
+	(*BeginCheckpointRequest)(nil),   // 73: greylag.v1.BeginCheckpointRequest
+	(*BeginCheckpointResponse)(nil),  // 74: greylag.v1.BeginCheckpointResponse
+	(*CommitCheckpointRequest)(nil),  // 75: greylag.v1.CommitCheckpointRequest
+	(*CommitCheckpointResponse)(nil), // 76: greylag.v1.CommitCheckpointResponse
+	(*SetCheckpointRequest)(nil),     // 77: greylag.v1.SetCheckpointRequest
+	(*SetCheckpointResponse)(nil),    // 78: greylag.v1.SetCheckpointResponse
+	(*Step)(nil),                     // 79: greylag.v1.Step
+	(*StepNode)(nil),                 // 80: greylag.v1.StepNode
+	(*CronEntry)(nil),                // 81: greylag.v1.CronEntry
+	(*SetCronRequest)(nil),           // 82: greylag.v1.SetCronRequest
+	(*SetCronResponse)(nil),          // 83: greylag.v1.SetCronResponse
+	(*UpdateCronRequest)(nil),        // 84: greylag.v1.UpdateCronRequest
+	(*UpdateCronResponse)(nil),       // 85: greylag.v1.UpdateCronResponse
+	(*ListCronRequest)(nil),          // 86: greylag.v1.ListCronRequest
+	(*ListCronResponse)(nil),         // 87: greylag.v1.ListCronResponse
+	(*RunCronRequest)(nil),           // 88: greylag.v1.RunCronRequest
+	(*RunCronResponse)(nil),          // 89: greylag.v1.RunCronResponse
+	(*Secret)(nil),                   // 90: greylag.v1.Secret
+	(*SetSecretRequest)(nil),         // 91: greylag.v1.SetSecretRequest
+	(*SetSecretResponse)(nil),        // 92: greylag.v1.SetSecretResponse
+	(*ListSecretsRequest)(nil),       // 93: greylag.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),      // 94: greylag.v1.ListSecretsResponse
+	(*DeleteSecretsRequest)(nil),     // 95: greylag.v1.DeleteSecretsRequest
+	(*DeleteSecretsResponse)(nil),    // 96: greylag.v1.DeleteSecretsResponse
+	(*durationpb.Duration)(nil),      // 97: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 98: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
-	25,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	93,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	94,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	94,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	28,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	93,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	29,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
+	97,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	98,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	98,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	32,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
+	97,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
-	24,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
-	23,  // 8: greylag.v1.JobSpec.retry:type_name -> greylag.v1.Retry
-	22,  // 9: greylag.v1.JobSpec.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	16,  // 10: greylag.v1.JobSpec.elastic:type_name -> greylag.v1.Elastic
-	94,  // 11: greylag.v1.JobMembers.resized:type_name -> google.protobuf.Timestamp
-	21,  // 12: greylag.v1.JobMembers.list:type_name -> greylag.v1.JobMember
-	18,  // 13: greylag.v1.JobMembers.changes:type_name -> greylag.v1.MemberChange
-	19,  // 14: greylag.v1.JobMembers.left:type_name -> greylag.v1.LeftMembers
-	94,  // 15: greylag.v1.MemberChange.time:type_name -> google.protobuf.Timestamp
-	20,  // 16: greylag.v1.LeftMembers.held:type_name -> greylag.v1.HeldTime
-	93,  // 17: greylag.v1.LeftMembers.cpu_time:type_name -> google.protobuf.Duration
-	93,  // 18: greylag.v1.LeftMembers.user_time:type_name -> google.protobuf.Duration
-	94,  // 19: greylag.v1.JobMember.leaves:type_name -> google.protobuf.Timestamp
-	94,  // 20: greylag.v1.JobMember.joined:type_name -> google.protobuf.Timestamp
-	93,  // 21: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
-	93,  // 22: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
-	4,   // 23: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	93,  // 24: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
-	27,  // 25: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
-	5,   // 26: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
-	26,  // 27: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
-	6,   // 28: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
-	0,   // 29: greylag.v1.Job.state:type_name -> greylag.v1.JobState
-	1,   // 30: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
-	25,  // 31: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	93,  // 32: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	94,  // 33: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	94,  // 34: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	94,  // 35: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	94,  // 36: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	94,  // 37: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	35,  // 38: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	28,  // 39: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	36,  // 40: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	3,   // 41: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	94,  // 42: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	94,  // 43: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	94,  // 44: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	32,  // 45: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	75,  // 46: greylag.v1.Job.steps:type_name -> greylag.v1.Step
-	2,   // 47: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
-	24,  // 48: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
-	34,  // 49: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
-	23,  // 50: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
-	22,  // 51: greylag.v1.Job.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	93,  // 52: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
-	16,  // 53: greylag.v1.Job.elastic:type_name -> greylag.v1.Elastic
-	17,  // 54: greylag.v1.Job.members:type_name -> greylag.v1.JobMembers
-	33,  // 55: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
-	30,  // 56: greylag.v1.Job.last_attempt:type_name -> greylag.v1.LastAttempt
-	94,  // 57: greylag.v1.Job.warning_since:type_name -> google.protobuf.Timestamp
-	31,  // 58: greylag.v1.Job.idle_gpus:type_name -> greylag.v1.IdleGPUs
-	0,   // 59: greylag.v1.LastAttempt.outcome:type_name -> greylag.v1.JobState
-	94,  // 60: greylag.v1.LastAttempt.ended:type_name -> google.protobuf.Timestamp
-	94,  // 61: greylag.v1.IdleGPUs.at:type_name -> google.protobuf.Timestamp
-	94,  // 62: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
-	9,   // 63: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
-	94,  // 64: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
-	94,  // 65: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
-	7,   // 66: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	8,   // 67: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	94,  // 68: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	94,  // 69: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	93,  // 70: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	93,  // 71: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	15,  // 72: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	39,  // 73: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,   // 74: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	94,  // 75: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	40,  // 76: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	41,  // 77: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	29,  // 78: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	42,  // 79: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	41,  // 80: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	29,  // 81: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	42,  // 82: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	40,  // 83: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	29,  // 84: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	40,  // 85: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	51,  // 86: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,   // 87: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	12,  // 88: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	15,  // 89: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	94,  // 90: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,   // 91: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	42,  // 92: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	40,  // 93: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	11,  // 94: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	93,  // 95: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	94,  // 96: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	94,  // 97: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	56,  // 98: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	93,  // 99: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	55,  // 100: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	55,  // 101: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	28,  // 102: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	51,  // 103: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	62,  // 104: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	76,  // 105: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	76,  // 106: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
-	34,  // 107: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
-	10,  // 108: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
-	0,   // 109: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	76,  // 110: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	94,  // 111: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	94,  // 112: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	93,  // 113: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	93,  // 114: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	13,  // 115: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
-	15,  // 116: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	94,  // 117: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
-	0,   // 118: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	94,  // 119: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
-	77,  // 120: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	94,  // 121: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
-	14,  // 122: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
-	77,  // 123: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
-	39,  // 124: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	94,  // 125: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
-	86,  // 126: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
-	37,  // 127: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	52,  // 128: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	43,  // 129: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	43,  // 130: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	45,  // 131: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	47,  // 132: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	49,  // 133: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	54,  // 134: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	58,  // 135: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	60,  // 136: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	63,  // 137: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	65,  // 138: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	67,  // 139: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
-	69,  // 140: greylag.v1.JobService.BeginCheckpoint:input_type -> greylag.v1.BeginCheckpointRequest
-	71,  // 141: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
-	73,  // 142: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
-	78,  // 143: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	80,  // 144: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	82,  // 145: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	84,  // 146: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	87,  // 147: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
-	89,  // 148: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
-	91,  // 149: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
-	38,  // 150: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	53,  // 151: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	44,  // 152: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	44,  // 153: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	46,  // 154: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	48,  // 155: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	50,  // 156: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	57,  // 157: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	59,  // 158: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	61,  // 159: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	64,  // 160: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	66,  // 161: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	68,  // 162: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
-	70,  // 163: greylag.v1.JobService.BeginCheckpoint:output_type -> greylag.v1.BeginCheckpointResponse
-	72,  // 164: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
-	74,  // 165: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
-	79,  // 166: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	81,  // 167: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	83,  // 168: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	85,  // 169: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	88,  // 170: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
-	90,  // 171: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
-	92,  // 172: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
-	150, // [150:173] is the sub-list for method output_type
-	127, // [127:150] is the sub-list for method input_type
-	127, // [127:127] is the sub-list for extension type_name
-	127, // [127:127] is the sub-list for extension extendee
-	0,   // [0:127] is the sub-list for field type_name
+	28,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
+	27,  // 8: greylag.v1.JobSpec.retry:type_name -> greylag.v1.Retry
+	26,  // 9: greylag.v1.JobSpec.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	20,  // 10: greylag.v1.JobSpec.elastic:type_name -> greylag.v1.Elastic
+	18,  // 11: greylag.v1.JobSpec.burst:type_name -> greylag.v1.Burst
+	19,  // 12: greylag.v1.JobSpec.stage_in:type_name -> greylag.v1.Staging
+	19,  // 13: greylag.v1.JobSpec.stage_out:type_name -> greylag.v1.Staging
+	4,   // 14: greylag.v1.Burst.mode:type_name -> greylag.v1.BurstMode
+	5,   // 15: greylag.v1.Burst.market:type_name -> greylag.v1.Market
+	98,  // 16: greylag.v1.JobMembers.resized:type_name -> google.protobuf.Timestamp
+	25,  // 17: greylag.v1.JobMembers.list:type_name -> greylag.v1.JobMember
+	22,  // 18: greylag.v1.JobMembers.changes:type_name -> greylag.v1.MemberChange
+	23,  // 19: greylag.v1.JobMembers.left:type_name -> greylag.v1.LeftMembers
+	98,  // 20: greylag.v1.MemberChange.time:type_name -> google.protobuf.Timestamp
+	24,  // 21: greylag.v1.LeftMembers.held:type_name -> greylag.v1.HeldTime
+	97,  // 22: greylag.v1.LeftMembers.cpu_time:type_name -> google.protobuf.Duration
+	97,  // 23: greylag.v1.LeftMembers.user_time:type_name -> google.protobuf.Duration
+	98,  // 24: greylag.v1.JobMember.leaves:type_name -> google.protobuf.Timestamp
+	98,  // 25: greylag.v1.JobMember.joined:type_name -> google.protobuf.Timestamp
+	97,  // 26: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
+	97,  // 27: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
+	6,   // 28: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
+	97,  // 29: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	31,  // 30: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	7,   // 31: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
+	30,  // 32: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
+	8,   // 33: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
+	0,   // 34: greylag.v1.Job.state:type_name -> greylag.v1.JobState
+	1,   // 35: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
+	29,  // 36: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	97,  // 37: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	98,  // 38: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	98,  // 39: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	98,  // 40: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	98,  // 41: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	98,  // 42: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	39,  // 43: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	32,  // 44: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	40,  // 45: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	3,   // 46: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
+	98,  // 47: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	98,  // 48: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	98,  // 49: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	36,  // 50: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	79,  // 51: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	2,   // 52: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
+	28,  // 53: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
+	38,  // 54: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
+	27,  // 55: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
+	26,  // 56: greylag.v1.Job.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	97,  // 57: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
+	20,  // 58: greylag.v1.Job.elastic:type_name -> greylag.v1.Elastic
+	21,  // 59: greylag.v1.Job.members:type_name -> greylag.v1.JobMembers
+	37,  // 60: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
+	34,  // 61: greylag.v1.Job.last_attempt:type_name -> greylag.v1.LastAttempt
+	18,  // 62: greylag.v1.Job.burst:type_name -> greylag.v1.Burst
+	19,  // 63: greylag.v1.Job.stage_in:type_name -> greylag.v1.Staging
+	19,  // 64: greylag.v1.Job.stage_out:type_name -> greylag.v1.Staging
+	98,  // 65: greylag.v1.Job.warning_since:type_name -> google.protobuf.Timestamp
+	35,  // 66: greylag.v1.Job.idle_gpus:type_name -> greylag.v1.IdleGPUs
+	0,   // 67: greylag.v1.LastAttempt.outcome:type_name -> greylag.v1.JobState
+	98,  // 68: greylag.v1.LastAttempt.ended:type_name -> google.protobuf.Timestamp
+	98,  // 69: greylag.v1.IdleGPUs.at:type_name -> google.protobuf.Timestamp
+	98,  // 70: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
+	11,  // 71: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
+	98,  // 72: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
+	98,  // 73: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
+	9,   // 74: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	10,  // 75: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	98,  // 76: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	98,  // 77: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	97,  // 78: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	97,  // 79: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	17,  // 80: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	43,  // 81: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,   // 82: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	98,  // 83: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	44,  // 84: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	45,  // 85: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	33,  // 86: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	46,  // 87: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	45,  // 88: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	33,  // 89: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	46,  // 90: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	44,  // 91: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	33,  // 92: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	44,  // 93: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	55,  // 94: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,   // 95: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	14,  // 96: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	17,  // 97: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	98,  // 98: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,   // 99: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	46,  // 100: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	44,  // 101: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	13,  // 102: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	97,  // 103: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	98,  // 104: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	98,  // 105: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	60,  // 106: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	97,  // 107: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	59,  // 108: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	59,  // 109: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	32,  // 110: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	55,  // 111: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	66,  // 112: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	80,  // 113: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	80,  // 114: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
+	38,  // 115: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
+	12,  // 116: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
+	0,   // 117: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	80,  // 118: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	98,  // 119: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	98,  // 120: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	97,  // 121: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	97,  // 122: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	15,  // 123: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
+	17,  // 124: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
+	98,  // 125: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	0,   // 126: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
+	98,  // 127: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	81,  // 128: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	98,  // 129: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	16,  // 130: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
+	81,  // 131: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	43,  // 132: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
+	98,  // 133: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
+	90,  // 134: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
+	41,  // 135: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	56,  // 136: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	47,  // 137: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	47,  // 138: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	49,  // 139: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	51,  // 140: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	53,  // 141: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	58,  // 142: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	62,  // 143: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	64,  // 144: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	67,  // 145: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	69,  // 146: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	71,  // 147: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
+	73,  // 148: greylag.v1.JobService.BeginCheckpoint:input_type -> greylag.v1.BeginCheckpointRequest
+	75,  // 149: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
+	77,  // 150: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
+	82,  // 151: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	84,  // 152: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	86,  // 153: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	88,  // 154: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	91,  // 155: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
+	93,  // 156: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
+	95,  // 157: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
+	42,  // 158: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	57,  // 159: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	48,  // 160: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	48,  // 161: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	50,  // 162: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	52,  // 163: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	54,  // 164: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	61,  // 165: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	63,  // 166: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	65,  // 167: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	68,  // 168: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	70,  // 169: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	72,  // 170: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
+	74,  // 171: greylag.v1.JobService.BeginCheckpoint:output_type -> greylag.v1.BeginCheckpointResponse
+	76,  // 172: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
+	78,  // 173: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
+	83,  // 174: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	85,  // 175: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	87,  // 176: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	89,  // 177: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	92,  // 178: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
+	94,  // 179: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
+	96,  // 180: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
+	158, // [158:181] is the sub-list for method output_type
+	135, // [135:158] is the sub-list for method input_type
+	135, // [135:135] is the sub-list for extension type_name
+	135, // [135:135] is the sub-list for extension extendee
+	0,   // [0:135] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -8890,17 +9203,17 @@ func file_greylag_v1_job_proto_init() {
 	if File_greylag_v1_job_proto != nil {
 		return
 	}
-	file_greylag_v1_job_proto_msgTypes[19].OneofWrappers = []any{}
 	file_greylag_v1_job_proto_msgTypes[21].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[39].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[47].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[23].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[41].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[49].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
-			NumEnums:      15,
-			NumMessages:   78,
+			NumEnums:      17,
+			NumMessages:   80,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
