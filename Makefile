@@ -56,7 +56,7 @@ test: setup build
 	$(GO) test -timeout 60m $(PACKAGES)
 	@if command -v gcc >/dev/null; then CGO_ENABLED=1 $(GO) test ./internal/gpu/nvml; fi
 
-# With $(BIN)/gctl, its conformance test is one of the tests.
+# The conformance test of provider programs is one of the tests.
 test-burst-aws: burst-aws
 	@cd burst/aws && { $(GO) mod tidy -diff >/dev/null || { echo "burst/aws/go.mod is out of date: run go mod tidy in burst/aws and commit"; exit 1; }; }
 	cd burst/aws && $(GO) vet ./... && $(GO) test ./...

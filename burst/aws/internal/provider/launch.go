@@ -25,6 +25,9 @@ const (
 	tagLifetime = "greylag:lifetime" // in seconds, from the start of the instance
 )
 
+// minSpotPrice is the lowest maximum price that EC2 takes: a lower one is an invalid parameter.
+var minSpotPrice = big.NewRat(1, 1000)
+
 // launch starts the instances of a question, all or none.
 func (p *Provider) launch(ctx context.Context, q *burst.LaunchQuestion) ([]burst.Instance, error) {
 	region, zone, err := p.offered(q)
@@ -63,13 +66,16 @@ func (p *Provider) offered(q *burst.LaunchQuestion) (*settings.Region, string, e
 	return region, zone, p.checkPrice(q)
 }
 
-// checkPrice refuses a node on demand whose price is above the limit: EC2 checks the limit of spot nodes only.
+// checkPrice refuses what EC2 does not compare with the limit: nodes on demand, and spot nodes with a limit near 0.
 func (p *Provider) checkPrice(q *burst.LaunchQuestion) error {
 	limit, ok := new(big.Rat).SetString(q.MaxPrice)
 	if !ok || limit.Sign() <= 0 {
 		return failure(burst.FailureInvalid, "max_price %q is not a positive decimal number", q.MaxPrice)
 	}
 	if q.Market != settings.OnDemand {
+		if limit.Cmp(minSpotPrice) < 0 {
+			return failure(burst.FailurePrice, "max_price %s is below the lowest spot price that EC2 takes, %s", q.MaxPrice, minSpotPrice.FloatString(3))
+		}
 		return nil
 	}
 	text := p.cfg.Price(q.Region, q.Type, p.now())

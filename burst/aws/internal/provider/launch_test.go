@@ -187,10 +187,12 @@ func TestThrottledLaunch(t *testing.T) {
 // TestSpotPriceAboveLimit: EC2 compares the spot price with the limit of the question.
 func TestSpotPriceAboveLimit(t *testing.T) {
 	c := newCloud(t)
-	q := spotLaunch(1)
-	q.MaxPrice = "0.2"
-	_, err := c.launch(t.Context(), q)
-	wantFailure(t, err, burst.FailurePrice, burst.ExitPermanent)
+	for _, limit := range []string{"0.2", "0.0009", "0.000001"} {
+		q := spotLaunch(1)
+		q.MaxPrice = limit
+		_, err := c.launch(t.Context(), q)
+		wantFailure(t, err, burst.FailurePrice, burst.ExitPermanent)
+	}
 }
 
 // TestPartialLaunch: a part of a launch is terminated, and refused once it has ended.
