@@ -53,6 +53,7 @@ type controllerHost struct {
 	addr   string
 	log    *raftlog.Log
 	store  *archive.Archive
+	state  func() *state.View
 	server *server.Server
 	loops  *controller.Controller
 	peers  *client.Peers
@@ -139,7 +140,7 @@ func (w *world) start(i int, o options) *controllerHost {
 		o.policy(&policy)
 	}
 	loops := controller.New(controller.Config{Replica: replica, Log: c.log, Logger: quiet(), ClusterID: "test", Policy: policy, MemberID: c.log.Status().ID, Host: name})
-	c.loops = loops
+	c.loops, c.state = loops, replica.View
 	c.server = server.New(server.Config{
 		ID: c.log.Status().ID, State: replica, Leader: loops, Log: c.log, Members: c.log, Archive: c.store, Peers: c.peers,
 		Trust: w.ca.Trust(), Identity: id, CA: w.ca, Raft: stream.Handle, Limits: o.limits, Logger: quiet(), Complete: o.complete, Clock: o.clock, Filter: o.filter,

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
@@ -67,6 +68,9 @@ func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNod
 	if ahead := p.GetClock().AsTime().Sub(s.cfg.Clock()); p.GetClock() != nil && ahead > 5*time.Second {
 		s.log.Warn("a node's clock is ahead of this controller's", "node", name, "by", ahead)
 	}
+	if err := s.checkLease(ctx, name); err != nil {
+		return nil, err
+	}
 	answer, _, err := call.Propose[*command.Registered](ctx, s.cfg.Leader, cmd)
 	if err != nil {
 		return nil, err
@@ -74,6 +78,18 @@ func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNod
 	s.cfg.Leader.RecordHeartbeat(name, answer.Epoch)
 	v := s.cfg.State.View()
 	return &greylagv1.RegisterNodeResponse{Epoch: answer.Epoch, Cluster: v.ClusterID(), ClusterName: v.Policy().Cluster, Clock: timestamppb.New(s.cfg.Clock())}, nil
+}
+
+// checkLease refuses a node whose lease has ended, so that it powers off. The state checks the other leases.
+func (s *nodeService) checkLease(ctx context.Context, name string) error {
+	id, leased := cluster.LeaseOf(name)
+	l, known := s.cfg.State.View().Lease(id)
+	if !leased || !known || l.State < cluster.LeaseTerminating {
+		return nil
+	}
+	ended := s.explain(ctx, string(call.From(ctx).RPC.Name), call.Refuse(command.Conflict, "the node powers off", "the lease of node %s is %s", name, l.State))
+	ended.Meta().Set(codeHeader, client.CodeLeaseEnded)
+	return ended
 }
 
 // ReportTasks applies the full set of tasks on the node. A report without news is not proposed:

@@ -71,7 +71,7 @@ func CheckRevoked(v *state.View, peer pki.Peer, issued time.Time) error {
 		by = " by " + h.RevokedBy
 	}
 	err := fmt.Errorf("%w: %s %s, on %s%s: %s", pki.ErrRevoked, peer.Role, peer.Name, h.RevokedAt.Time().Format(time.RFC3339), by, h.Reason)
-	return hint.New(&revokedError{err, peer.Role, peer.Role == pki.RoleController && removedController(v, peer.Name)}, hosts.JoinHint(string(peer.Role)))
+	return hint.New(&revokedError{err, peer.Role, peer.Role == pki.RoleController && removedController(v, peer.Name), peer.Role == pki.RoleNode && cluster.IsLeased(peer.Name)}, hosts.JoinHint(string(peer.Role)))
 }
 
 // removedController reports whether the controllers of that host name on record were all removed.
@@ -91,12 +91,13 @@ type revokedError struct {
 	error
 	role    pki.Role
 	removed bool // a controller that was removed from the cluster
+	leased  bool // a leased node: its certificate is revoked when its lease has ended
 }
 
 // Unwrap returns the error without the advice.
 func (e *revokedError) Unwrap() error { return e.error }
 
-// Code returns the code for clients of an error about a revoked certificate of a controller; "" for
+// Code returns the code for clients of an error about a revoked certificate of a controller or a leased node; "" for
 // other errors.
 func Code(err error) string {
 	gone, ok := errors.AsType[*revokedError](err)
@@ -105,6 +106,8 @@ func Code(err error) string {
 		return client.CodeRemoved
 	case ok && gone.role == pki.RoleController:
 		return client.CodeRevoked
+	case ok && gone.leased:
+		return client.CodeLeaseEnded
 	}
 	return ""
 }

@@ -4,15 +4,19 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net"
+	"slices"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -75,14 +79,20 @@ func (s *Service) Join(ctx context.Context, p *greylagv1.JoinRequest) (*greylagv
 	if token.Expired(now) {
 		return nil, call.Refuse(command.Denied, "make a new one with gctl cluster token", "the join token expired at %s", token.Expires.UTC().Format(time.RFC3339))
 	}
-	if err := s.checkToken(ctx, cluster.Digest(token.Hash())); err != nil {
+	name := p.GetName()
+	if p.GetInstance() != "" {
+		name, err = s.nameOfInstance(ctx, cluster.Digest(token.Hash()), p.GetInstance())
+	} else {
+		err = s.checkToken(ctx, cluster.Digest(token.Hash()))
+	}
+	if err != nil {
 		return nil, err
 	}
 	if off := p.GetClock().AsTime().Sub(now); p.GetClock() != nil && off.Abs() > joinTolerance {
 		return nil, call.Refuse(command.InvalidArgument, "correct the clock and keep it synchronized: chronyc tracking; nothing was changed",
 			"the clock of this host is %s the controller's", offText(off))
 	}
-	grant := pki.Grant{Peer: pki.Peer{ClusterID: s.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}}
+	grant := pki.Grant{Peer: pki.Peer{ClusterID: s.Trust.ClusterID(), Role: token.Role, Name: name}}
 	if token.Role == pki.RoleController {
 		grant.Hosts = hostsOf(p.GetAdvertise())
 	}
@@ -93,11 +103,11 @@ func (s *Service) Join(ctx context.Context, p *greylagv1.JoinRequest) (*greylagv
 	}
 	record.Token = token.ID()
 	if _, _, err := call.Propose[*command.Done](ctx, s.Leader, &command.UseToken{
-		Hash: cluster.Digest(token.Hash()), Kind: tokenKind(token.Role), Name: user(p), Certificate: record,
+		Hash: cluster.Digest(token.Hash()), Kind: tokenKind(token.Role), Name: user(name, p.GetCsr()), Certificate: record, Instance: p.GetInstance(),
 	}); err != nil {
 		return nil, err
 	}
-	s.Logger.Info("joined", "token", token.ID(), "role", token.Role, "name", p.GetName(), "from", call.From(ctx).Source)
+	s.Logger.Info("joined", "token", token.ID(), "role", token.Role, "name", name, "instance", p.GetInstance(), "from", call.From(ctx).Source)
 	response := &greylagv1.JoinResponse{
 		Certificate: certificate, Ca: s.authorities(token.Role), ClusterId: s.Trust.ClusterID(),
 		Cluster: s.Views.View().Policy().Cluster,
@@ -143,9 +153,39 @@ func (s *Service) checkToken(ctx context.Context, hash cluster.Digest) error {
 // user identifies the user of a token: a host and its request. The same request may come again,
 // since its answer can get lost. Another request under the same name may come from a user who read
 // the token on a command line, and must not get the certificate.
-func user(p *greylagv1.JoinRequest) string {
-	sum := sha256.Sum256(p.GetCsr())
-	return p.GetName() + " (request " + hex.EncodeToString(sum[:16]) + ")"
+func user(name string, csr []byte) string {
+	sum := sha256.Sum256(csr)
+	return name + " (request " + hex.EncodeToString(sum[:16]) + ")"
+}
+
+// nameOfInstance returns the name of the node of a leased instance, by the hash of the join token of its launch. The
+// controllers may learn the name of the instance only after it has booted: the host asks again then.
+func (s *Service) nameOfInstance(ctx context.Context, hash cluster.Digest, instance string) (string, error) {
+	v := s.Views.View()
+	l, known := v.LeaseByToken(hash, instance)
+	if l == nil { // an earlier leader may have recorded it
+		if err := s.Views.CatchUp(ctx); err != nil {
+			return "", err
+		}
+		v = s.Views.View()
+		l, known = v.LeaseByToken(hash, instance)
+	}
+	switch {
+	case l != nil:
+		return l.ID.NodeName(), nil // UseToken checks its state
+	case !known:
+		return "", call.Refuse(command.NotFound, "the launch has ended, or was requested again with another token: end the instance", "the join token is of no launch")
+	case requested(v, hash):
+		return "", connect.NewError(connect.CodeUnavailable, fmt.Errorf("instance %.64q is not known yet: try again", instance))
+	}
+	return "", call.Refuse(command.Denied, "pass the cloud's name of this instance with --instance", "instance %.64q does not belong to the launch of the join token", instance)
+}
+
+// requested reports whether the cloud may have instances of the launch with a token that are not known yet.
+func requested(v *state.View, hash cluster.Digest) bool {
+	return slices.ContainsFunc(v.LeaseWork(), func(l *cluster.Lease) bool {
+		return l.Token == hash && l.State == cluster.LeaseRequested
+	})
 }
 
 // hostsOf returns the name or address in HOST:PORT, for a certificate.
