@@ -10,7 +10,7 @@ CC_amd64 := x86_64-linux-gnu-gcc
 CC_arm64 := aarch64-linux-gnu-gcc
 export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
-.PHONY: stage deb rpm repo test-packages test-packages-vm
+.PHONY: stage deb rpm repo package-burst-aws test-packages test-packages-vm
 
 # The tree of files that all packages of an architecture share. Programs of this machine's architecture
 # are those of `make build`.
@@ -33,6 +33,14 @@ deb: stage
 rpm: stage
 	@mkdir -p $(PACKED)
 	packaging/rpm/build $(ARCH) $(STAGE) $(PACKED)
+
+# The DEB and the RPM package of the provider program for Amazon EC2, which need the AWS SDK: `make deb` and `make rpm`
+# do not make them.
+package-burst-aws:
+	cd tools && $(GO) build -o ../$(BIN)/ ./sbom
+	@mkdir -p $(PACKED) $(STAGE)-burst-aws
+	cd burst/aws && GOARCH=$(ARCH) $(GO) build -ldflags '$(LDFLAGS)' -o $(CURDIR)/$(STAGE)-burst-aws/ ./cmd/greylag-burst-aws
+	packaging/burst-aws/build $(ARCH) $(STAGE)-burst-aws/greylag-burst-aws $(PACKED)
 
 # An apt and a dnf repository of the packages that were made, in bin/repo.
 repo:

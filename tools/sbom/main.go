@@ -89,12 +89,16 @@ func write(program, dir string) error {
 	return os.WriteFile(filepath.Join(dir, name+".cdx.json"), append(text, '\n'), 0o644)
 }
 
-// modules returns the modules that a program was linked with, replacements applied, in their order.
+// modules returns the modules that a program was linked with, replacements applied, in their order. A module that a
+// folder replaces is part of the program's own source.
 func modules(info *debug.BuildInfo) []*debug.Module {
 	var all []*debug.Module
 	for _, m := range info.Deps {
 		if m.Replace != nil {
 			m = m.Replace
+		}
+		if strings.HasPrefix(m.Path, ".") {
+			continue
 		}
 		all = append(all, m)
 	}
