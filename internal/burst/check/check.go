@@ -320,7 +320,7 @@ func (c *checking) deadlines() error {
 
 // cleanUp ends all instances of the check, for as long as Wait.
 func (c *checking) cleanUp(ctx context.Context) {
-	end := time.Now().Add(max(c.Wait, c.Provider.Timeout))
+	end := time.Now().Add(c.Wait)
 	var problem error
 	for {
 		live, err := c.list(ctx)
