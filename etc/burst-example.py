@@ -113,7 +113,7 @@ def launch(cloud, question):
 
 def check_offer(cloud, want):
     price = price_of(cloud, want)
-    if price is None:
+    if not price:
         raise Failure("not_found", "no offer %s" % want["offer"])
     if decimal.Decimal(price) > decimal.Decimal(want["max_price"]):
         raise Failure("price", "the price is %s, above %s" % (price, want["max_price"]))

@@ -58,6 +58,7 @@ type checking struct {
 	failed   int
 	ids      map[string]bool // every instance that an answer named
 	launched bool            // a launch may have had success
+	cleaning bool
 	slowest  time.Duration
 	call     string // the slowest one
 }
@@ -88,8 +89,11 @@ func Run(ctx context.Context, cfg Config) (failed int, err error) {
 	return 0, ctx.Err()
 }
 
-// rule reports a rule; a nil error keeps it.
+// rule reports a rule; a nil error keeps it. After an interrupt only the last rule counts.
 func (c *checking) rule(name string, err error) bool {
+	if c.ctx.Err() != nil && !c.cleaning {
+		return false
+	}
 	r := Result{Rule: name}
 	if err != nil {
 		c.failed++
@@ -320,6 +324,7 @@ func (c *checking) deadlines() error {
 
 // cleanUp ends all instances of the check, for as long as Wait.
 func (c *checking) cleanUp(ctx context.Context) {
+	c.cleaning = true
 	end := time.Now().Add(c.Wait)
 	var problem error
 	for {

@@ -84,7 +84,7 @@ func TestBrokenPrograms(t *testing.T) {
 		"ignores the arguments":   {`if first["arguments"] != arguments`, `if False`, "the same client token with other arguments is refused: expected exit status 1 with an error of the kind mismatched", false},
 		"ignores the price":       {`> decimal.Decimal(want["max_price"])`, `< 0`, "a launch above the maximum price is refused: expected exit status 1", false},
 		"accepts garbage":         {`except (KeyError, ValueError) as e:`, `except OSError as e:`, `launch with the input "garbage {" fails: expected exit status 1 with an error of the kind invalid, got: `, false},
-		"has no unknown offers":   {"if price is None:", "if price is None:\n        return\n    if False:", "a launch of an unknown offer is refused: ", false},
+		"has no unknown offers":   {"if not price:", "if not price:\n        return\n    if False:", "a launch of an unknown offer is refused: ", false},
 		"terminate fails":         {"    for name in ended:\n        cloud", "    if ended: raise Failure('denied', 'no permission')\n    for name in ended:\n        cloud", "nothing is left running: ", true},
 		"terminate does nothing":  {"        cloud.delete(name)\n    return", "        pass\n    return", "list shows that the instance has ended: expected i", true},
 		"tags another launch":     {`"launch": want["launch"]`, `"launch": want["launch"] + 1`, "a launch starts the instance with its tags: launch: instance of another launch", false},
