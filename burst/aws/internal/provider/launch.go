@@ -25,6 +25,9 @@ const (
 	tagLifetime = "greylag:lifetime" // in seconds, from the start of the instance
 )
 
+// maxNodes bounds the instances of a launch.
+const maxNodes = 10_000
+
 // minSpotPrice is the lowest maximum price that EC2 takes: a lower one is an invalid parameter.
 var minSpotPrice = big.NewRat(1, 1000)
 
@@ -60,7 +63,7 @@ func (p *Provider) offered(q *burst.LaunchQuestion) (*settings.Region, string, e
 		return nil, "", failure(burst.FailureNotFound, "the offer %q with the type %q is not in the configuration of %s", q.Offer, q.Type, q.Region)
 	case !slices.Contains(markets(region), q.Market):
 		return nil, "", failure(burst.FailureNotFound, "the market %q is not in the configuration of %s", q.Market, q.Region)
-	case q.Nodes < 1 || q.ClientToken == "" || len(q.ClientToken) > 64 || q.Launch == 0 || q.Try == 0 || q.LifetimeSeconds < 1:
+	case q.Nodes < 1 || q.Nodes > maxNodes || q.ClientToken == "" || len(q.ClientToken) > 64 || q.Launch == 0 || q.Try == 0 || q.LifetimeSeconds < 1:
 		return nil, "", failure(burst.FailureInvalid, "nodes, client_token, launch, try or lifetime_seconds is missing or out of range")
 	}
 	return region, zone, p.checkPrice(q)

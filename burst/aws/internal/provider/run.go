@@ -5,13 +5,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/greylag/greylag/burst/aws/internal/settings"
 	"github.com/greylag/greylag/internal/burst"
 )
 
-// maxQuestion bounds the question on standard input.
-const maxQuestion = 4 << 20
+const (
+	// maxQuestion bounds the question on standard input.
+	maxQuestion = 4 << 20
+	// answerTime is left before the deadline to write the answer.
+	answerTime = 500 * time.Millisecond
+)
 
 // Run answers one call with the settings of a file: it reads the question, writes the answer and returns the exit
 // status.
@@ -45,7 +50,7 @@ func run(ctx context.Context, path, call string, in io.Reader, messages io.Write
 	}
 	if !q.Deadline.IsZero() {
 		var cancel func()
-		ctx, cancel = context.WithDeadline(ctx, q.Deadline)
+		ctx, cancel = context.WithDeadline(ctx, q.Deadline.Add(-answerTime))
 		defer cancel()
 	}
 	answer, err := New(cfg, q.Cluster, messages).Answer(ctx, call, q)

@@ -124,6 +124,9 @@ func (r *Region) Subnet(zone string) string {
 	return ""
 }
 
+// maxTypes is the number of types that EC2 describes in one call.
+const maxTypes = 100
+
 var (
 	regionName = regexp.MustCompile(`^[a-z]{2,}(-[a-z]+)+-\d+$`)
 	typeName   = regexp.MustCompile(`^[a-z0-9-]+\.[a-z0-9-]+$`)
@@ -168,6 +171,9 @@ func (r *Region) check(c *strict.Checker, at string) {
 	}
 	if r.Endpoint != "" && !endpoint.MatchString(r.Endpoint) {
 		c.Fault(at+".endpoint", "%q is not a URL without path, such as https://vpce-1.ec2.us-east-1.vpce.amazonaws.com", r.Endpoint)
+	}
+	if len(r.Types) > maxTypes {
+		c.Fault(at+".types", "%d instance types, at most %d", len(r.Types), maxTypes)
 	}
 	for i, name := range r.Types {
 		if !typeName.MatchString(name) || slices.Index(r.Types, name) != i {
