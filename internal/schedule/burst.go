@@ -58,7 +58,9 @@ func (l *leasing) update(c *plan.Pass) {
 	n := 0
 	for i, e := range l.entries {
 		if !e.Removed() {
-			l.entries[n], l.candidates[n] = e, l.candidates[i]
+			if n != i {
+				l.entries[n], l.candidates[n] = e, l.candidates[i]
+			}
 			l.candidates[n].Update(e)
 			n++
 		}
@@ -93,7 +95,7 @@ func (l *leasing) countLeased(c *plan.Pass, v *burst.View) {
 	if !c.Check.Limits.Limited() {
 		return
 	}
-	for _, id := range v.Waiting() {
+	for id := range v.Waiting() {
 		if e := c.Entry(id); e != nil && !e.Starting {
 			c.Check.Limits.Start(e.Job)
 		}
@@ -113,6 +115,6 @@ func BurstReport(snap *cluster.Snapshot) []burst.Choice {
 		}
 		list = append(list, explain.Candidate(c, j, tables))
 	}
-	slices.SortFunc(list, func(a, b burst.Candidate) int { return a.Rank.Compare(&b.Rank) })
+	slices.SortFunc(list, func(a, b burst.Candidate) int { return a.Rank.Compare(b.Rank) })
 	return burst.Report(tables, snap, &c.Check.Jobs, list)
 }

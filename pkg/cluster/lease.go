@@ -102,8 +102,8 @@ func (l *Lease) ClientToken(clusterID string) string {
 }
 
 // LeaseRefusal says why a job may not use the node, if that is a leased one; "" if it may. spot says whether the job's QOS
-// allows spot nodes. A node of the site refuses no job.
-func (n *Node) LeaseRefusal(id JobID, spec *JobSpec, spot bool) string {
+// allows spot nodes, and regions are those of the policy; none for all. A node of the site refuses no job.
+func (n *Node) LeaseRefusal(id JobID, spec *JobSpec, spot bool, regions []string) string {
 	r := &n.Rental
 	switch {
 	case r.Lease == 0:
@@ -118,6 +118,8 @@ func (n *Node) LeaseRefusal(id JobID, spec *JobSpec, spot bool) string {
 		return "not in --burst-market"
 	case len(spec.Burst.Regions) > 0 && !slices.Contains(spec.Burst.Regions, n.Region):
 		return "not in --burst-regions"
+	case len(regions) > 0 && !slices.Contains(regions, n.Region):
+		return "in a region that the policy does not allow"
 	}
 	return ""
 }

@@ -27,8 +27,9 @@ type Demand struct {
 	// Of the state of the market:
 	state  uint64
 	budget budget
-	most   int64   // the highest worst-case cost of a lease
-	open   []quote // those that may be requested now, without those that cost no less and take no less time to join
+	most   int64         // the highest worst-case cost of a lease
+	enough time.Duration // before the planned start, the least at which one of the open quotes saves what it costs
+	open   []quote       // those that may be requested now, without those that cost no less and take no less time to join
 }
 
 // quote is what one offer costs for a demand.

@@ -78,19 +78,19 @@ func (v *View) fill(x *Choice, c *Candidate, q *quote) {
 
 // obstacle returns why no offer is considered for a candidate; "" if one is.
 func (v *View) obstacle(c *Candidate) string {
-	d := c.Demand
+	d, notes := c.Demand, cmp.Or(c.Notes, &Notes{})
 	if l := v.leases[c.Job.ID]; len(l) > 0 {
 		return leased(l)
 	}
 	switch {
-	case c.Obstacle != "":
-		return "not sent to the cloud: " + c.Obstacle
+	case c.Closed:
+		return "not sent to the cloud: " + cmp.Or(notes.Obstacle, "it is not eligible")
 	case d.refused != "":
 		return "not sent to the cloud: " + d.refused
 	case len(d.open) == 0:
 		return "not sent to the cloud: " + v.unsuitable(d)
 	case c.planned(v.now) == 0 && d.spec.Burst.Mode != cluster.BurstOnly:
-		return "not sent to the cloud: no planned start: " + cmp.Or(c.Unplanned, "it depends on jobs without a time limit")
+		return "not sent to the cloud: no planned start: " + cmp.Or(notes.Unplanned, "it depends on jobs without a time limit")
 	}
 	return ""
 }
@@ -169,15 +169,17 @@ func (v *View) shortfall(c *Candidate, q *quote) string {
 	d, cost := c.Demand, v.money(q.cost, true)
 	saved := v.saves(c, q)
 	at := c.planned(v.now)
+	value := valueOf(d.hourly, saved)
 	switch b := d.budget; {
 	case at > 0 && saved == 0:
 		return fmt.Sprintf("not sent to the cloud: it is planned to start in %s, and a cloud node joins in %s", elapsed(at.Sub(v.now)), elapsed(q.boot))
+	case !v.anyway(c) && value < q.cost:
+		return fmt.Sprintf("not sent to the cloud: it would save %s worth %s, at a worst-case cost of %s", saved.Truncate(time.Second), v.money(value, false), cost)
 	case d.spec.Burst.MaxCost > 0 && q.cost > d.spec.Burst.MaxCost:
 		return fmt.Sprintf("not sent to the cloud: the lease needs %s in the worst case, and --burst-max-cost is %s", cost, v.money(d.spec.Burst.MaxCost, false))
-	case q.cost > b.left:
+	default:
 		return fmt.Sprintf("not sent to the cloud: the budget of %s has %s left this month, the lease needs %s", owner(b.of), v.money(max(0, b.left), false), cost)
 	}
-	return fmt.Sprintf("not sent to the cloud: it would save %s worth %s, at a worst-case cost of %s", saved.Truncate(time.Second), v.money(valueOf(d.hourly, saved), false), cost)
 }
 
 // owner names the owner of a budget.

@@ -11,7 +11,8 @@ import (
 const (
 	// maxPrice is the highest price of an hour that decides, in millionths: a higher one is a mistake.
 	maxPrice = 1_000_000_000 * cluster.OneUnit
-	// maxLifetime is the longest lease.
+	// maxNodes and maxLifetime bound one launch.
+	maxNodes    = 10_000
 	maxLifetime = 366 * 24 * time.Hour
 	// spotMargin is the percentage of the present price that is offered for a spot node: spot prices move.
 	spotMargin = 120
@@ -29,16 +30,15 @@ func highestPrice(o *cluster.Offer) int64 {
 // WorstCost returns the worst-case cost of nodes that are leased for some time at the price of an hour, with the risk of
 // an interruption within an hour in millionths; false if it exceeds all budgets. Each step rounds up.
 func WorstCost(nodes int32, lifetime time.Duration, price int64, risk int32) (int64, bool) {
-	if nodes <= 0 || lifetime <= 0 || lifetime > maxLifetime || price <= 0 || price > 2*maxPrice || risk < 0 {
+	if nodes <= 0 || nodes > maxNodes || lifetime <= 0 || lifetime > maxLifetime || price <= 0 || price > 2*maxPrice || risk < 0 {
 		return 0, false
 	}
 	seconds := uint64((lifetime + time.Second - 1) / time.Second)
-	cost, ok := mulDivUp(uint64(nodes)*seconds, uint64(price), 3600)
-	if !ok {
-		return 0, false
-	}
-	more, _ := mulDivUp(uint64(risk), seconds, 3600) // bounded by the longest lifetime
-	if cost, ok = mulDivUp(cost, cluster.OneUnit+more, cluster.OneUnit); !ok || cost > cluster.MaxMoney {
+	each, _ := mulDivUp(seconds, uint64(price), 3600) // the bounds of all four keep the products within 64 bits
+	more, _ := mulDivUp(uint64(risk), seconds, 3600)
+	each, ok := mulDivUp(each, cluster.OneUnit+more, cluster.OneUnit)
+	cost, fits := mulDivUp(each, uint64(nodes), 1)
+	if !ok || !fits || cost > cluster.MaxMoney {
 		return 0, false
 	}
 	return int64(cost), true

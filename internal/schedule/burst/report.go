@@ -43,7 +43,7 @@ func (v *View) with(best *choice, x *Choice) cluster.BurstView {
 	next := *v.view
 	next.Leases = slices.Clone(next.Leases)
 	for range x.Nodes {
-		next.Leases = append(next.Leases, &cluster.Lease{Job: x.Job, State: cluster.LeasePlanned, Offer: *x.Offer})
+		next.Leases = append(next.Leases, &cluster.Lease{Job: x.Job, For: x.Job, State: cluster.LeasePlanned, Offer: *x.Offer})
 	}
 	next.Left = make(map[string]int64, len(v.view.Left))
 	pays := v.payers(best.Job.Spec.Account)

@@ -1,8 +1,10 @@
 package burst
 
 import (
+	"iter"
+	"maps"
+	"math"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/greylag/greylag/internal/schedule/eligible"
@@ -13,21 +15,25 @@ import (
 
 // Candidate is a pending job that may run on leased nodes.
 type Candidate struct {
-	Job  *cluster.Job
-	At   cluster.Instant // its planned start; 0: none
-	Rank order.Rank      // decides between equal candidates
-	// Obstacle is why no node is leased for it, whatever that would cost: such as that it is not eligible. "" for none.
-	Obstacle string
-	// Unplanned is why it has no planned start, in words.
-	Unplanned string
-	Demand    *Demand
+	Job    *cluster.Job
+	At     cluster.Instant // its planned start; 0: none
+	Demand *Demand
+	Rank   *order.Rank // decides between equal candidates
+	Closed bool        // no node is leased for it, whatever that would cost: it is not eligible, for instance
+	Notes  *Notes      // for explanations; nil for none
+}
+
+// Notes say more about a candidate.
+type Notes struct {
+	Obstacle  string // why it is closed
+	Unplanned string // why it has no planned start
 }
 
 // NewCandidate returns the candidate of an entry of the plan.
 func NewCandidate(e *plan.Entry, d *Demand) Candidate {
-	c := Candidate{Rank: e.Rank, Demand: d}
+	c := Candidate{Rank: &e.Rank, Demand: d}
 	if c.Rank.ID == 0 { // it is not eligible yet
-		c.Rank.Submitted, c.Rank.ID = e.Job.Submitted, e.Job.ID
+		c.Rank = &order.Rank{Submitted: e.Job.Submitted, ID: e.Job.ID}
 	}
 	c.Update(e)
 	return c
@@ -35,10 +41,7 @@ func NewCandidate(e *plan.Entry, d *Demand) Candidate {
 
 // Update brings the candidate of an entry up to date.
 func (c *Candidate) Update(e *plan.Entry) {
-	c.Job, c.At, c.Obstacle = e.Job, e.At, ""
-	if !e.MayLease() {
-		c.Obstacle = "it is not eligible, or starts now"
-	}
+	c.Job, c.At, c.Closed = e.Job, e.At, !e.MayLease()
 }
 
 // Tables keep what does not change from one snapshot to the next.
@@ -85,7 +88,7 @@ type View struct {
 	policy *cluster.BurstPolicy
 	tree   *cluster.AccountTree
 	view   *cluster.BurstView
-	leases map[cluster.JobID][]*cluster.Lease // live ones, by the job that they are for
+	leases map[cluster.JobID][]*cluster.Lease // live ones, by the job that waits for them
 }
 
 // budget is the tightest budget of an account.
@@ -107,8 +110,8 @@ func (t *Tables) View(snap *cluster.Snapshot, jobs *eligible.JobList) *View {
 		t.terms, t.market = newTerms(snap, v.view.Offers), nil
 	}
 	for _, l := range v.view.Leases {
-		if l.Live() {
-			v.leases[l.Job] = append(v.leases[l.Job], l)
+		if l.Live() && l.For != 0 {
+			v.leases[l.For] = append(v.leases[l.For], l)
 		}
 	}
 	if m := marketOf(t.terms, snap, v.view, jobs); !m.equal(t.market) {
@@ -121,15 +124,8 @@ func (t *Tables) View(snap *cluster.Snapshot, jobs *eligible.JobList) *View {
 // Leases returns the live leases for a job.
 func (v *View) Leases(id cluster.JobID) []*cluster.Lease { return v.leases[id] }
 
-// Waiting returns the jobs that have live leases which wait for them.
-func (v *View) Waiting() (list []cluster.JobID) {
-	for _, l := range v.view.Leases {
-		if l.Live() && l.For != 0 && !slices.Contains(list, l.For) {
-			list = append(list, l.For)
-		}
-	}
-	return list
-}
+// Waiting yields the jobs that wait for live leases, in no order.
+func (v *View) Waiting() iter.Seq[cluster.JobID] { return maps.Keys(v.leases) }
 
 // prepare brings a demand up to date.
 func (v *View) prepare(d *Demand) {
@@ -142,6 +138,12 @@ func (v *View) prepare(d *Demand) {
 		d.most = d.budget.left
 		if most := d.spec.Burst.MaxCost; most > 0 {
 			d.most = min(d.most, most)
+		}
+		d.enough = math.MaxInt64
+		for i := range d.open {
+			if q := &d.open[i]; q.cost <= d.most && q.least < math.MaxInt64-q.boot {
+				d.enough = min(d.enough, q.boot+max(q.least, 1))
+			}
 		}
 	}
 }
@@ -190,9 +192,8 @@ func (v *View) pays(c *Candidate) (*quote, bool) {
 	if len(d.open) == 0 || at == 0 && d.spec.Burst.Mode != cluster.BurstOnly {
 		return nil, false
 	}
-	saved := at.Sub(v.now)
-	anyway := d.spec.Burst.Mode == cluster.BurstOnly || d.maxWait > 0 && at.Sub(since(c.Job)) > d.maxWait
-	if !anyway && saved <= d.open[len(d.open)-1].boot {
+	saved, anyway := at.Sub(v.now), v.anyway(c)
+	if !anyway && saved < d.enough {
 		return nil, false
 	}
 	for i := range d.open {
@@ -206,6 +207,12 @@ func (v *View) pays(c *Candidate) (*quote, bool) {
 		return q, true
 	}
 	return nil, false
+}
+
+// anyway reports whether nodes are leased for a candidate whatever the time is worth that this saves.
+func (v *View) anyway(c *Candidate) bool {
+	d := c.Demand
+	return d.spec.Burst.Mode == cluster.BurstOnly || d.maxWait > 0 && c.planned(v.now).Sub(since(c.Job)) > d.maxWait
 }
 
 // settled reports whether a job has been eligible for as long as the policy says, or when it will have been.
@@ -240,7 +247,7 @@ func (a *choice) before(b *choice) bool {
 	case low1 != low2:
 		return low1 > low2
 	}
-	return a.Rank.Compare(&b.Rank) < 0
+	return a.Rank.Compare(b.Rank) < 0
 }
 
 // Best returns the launch that is decided next: that with the best ratio of value less cost to cost, among candidates that
@@ -259,7 +266,7 @@ func (v *View) best(list []Candidate, admit func(*Candidate) bool) (best *choice
 	wake = cluster.Never
 	for i := range list {
 		c := &list[i]
-		if c.Obstacle != "" || v.leases[c.Job.ID] != nil {
+		if c.Closed || v.leases[c.Job.ID] != nil {
 			continue
 		}
 		v.prepare(c.Demand)

@@ -11,21 +11,23 @@ import (
 
 // Candidate returns a pending job of a pass as a candidate for leased nodes, with all that keeps them from being leased.
 func Candidate(p *plan.Pass, job *cluster.Job, t *burst.Tables) burst.Candidate {
-	e := p.Entry(job.ID)
+	e, notes := p.Entry(job.ID), &burst.Notes{}
 	if e == nil {
-		return burst.Candidate{Job: job, Rank: p.Rank(job), Demand: t.Demand(job.Spec), Obstacle: "it is held"}
+		rank := p.Rank(job)
+		return burst.Candidate{Job: job, Rank: &rank, Demand: t.Demand(job.Spec), Closed: true, Notes: &burst.Notes{Obstacle: "it is held"}}
 	}
 	c := burst.NewCandidate(e, t.Demand(job.Spec))
-	x := &explainer{Pass: p}
-	c.Unplanned = strings.TrimPrefix(x.unplanned(e), "; ")
+	c.Notes = notes
+	notes.Unplanned = strings.TrimPrefix((&explainer{Pass: p}).unplannedAt(e.At), "; ")
 	switch {
 	case e.Starting:
-		c.Obstacle = "it starts now"
-	case !e.MayLease():
-		c.Obstacle = e.Obstacle.String()
+		notes.Obstacle = "it starts now"
+	case c.Closed:
+		notes.Obstacle = e.Obstacle.String()
 	default:
-		c.Obstacle = alsoThere(p, job)
+		notes.Obstacle = alsoThere(p, job)
 	}
+	c.Closed = notes.Obstacle != ""
 	return c
 }
 
@@ -46,18 +48,29 @@ func burstNotes(p *plan.Pass, job *cluster.Job, obstacles []eligible.Obstacle) [
 		return nil
 	}
 	t := burst.NewTables()
-	c := burst.Candidate{Job: job, At: job.Planned, Rank: p.Rank(job), Demand: t.Demand(job.Spec)}
-	x := &explainer{Pass: p}
-	c.Unplanned = strings.TrimPrefix(x.unplannedAt(job.Planned), "; ")
+	rank := p.Rank(job)
+	notes := &burst.Notes{Unplanned: strings.TrimPrefix((&explainer{Pass: p}).unplannedAt(job.Planned), "; ")}
+	c := burst.Candidate{Job: job, At: job.Planned, Rank: &rank, Demand: t.Demand(job.Spec), Notes: notes}
 	v := t.View(p.Snap, &p.Check.Jobs)
 	switch {
 	case len(v.Leases(job.ID)) > 0:
 	case !p.Snap.Policy.Burst.On:
 		return []string{"not sent to the cloud: the policy leases no nodes (burst.enabled)"}
 	case job.Hold != cluster.NotHeld:
-		c.Obstacle = "it is held"
+		notes.Obstacle = "it is held"
 	case len(obstacles) > 0:
-		c.Obstacle = obstacles[0].String()
+		notes.Obstacle = obstacles[0].String()
+	default:
+		for _, l := range job.Spec.Request.Licences {
+			if shortOf(p.Snap, job)[l.Name] {
+				notes.Obstacle = "it waits for licence " + l.Name
+			}
+		}
 	}
-	return []string{v.Choose(&c).Why}
+	c.Closed = notes.Obstacle != ""
+	x := v.Choose(&c)
+	if x.Commit {
+		return []string{"sent to the cloud next: " + x.Why}
+	}
+	return []string{x.Why}
 }

@@ -76,7 +76,7 @@ func (x *explainer) shortage(e *plan.Entry) (cluster.Reason, string) {
 	f, known := x.fits[c]
 	if !known {
 		free, open := x.Unallocated()
-		f.fits = x.Bookings().FitsIn(c, free, open)
+		f.fits = x.Bookings().FitsIn(c, x.OfLongLeases(c, free), open)
 		f.reserved = reservedFor(x.Pass, c, f.fits)
 		x.fits[c] = f
 	}

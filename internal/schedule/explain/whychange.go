@@ -30,7 +30,7 @@ func (t *whatIf) lacks(s *nodeSurvey) []eligible.Obstacle {
 	}
 	all := licences(t.Pass, spec)
 	free, _ := t.Unallocated()
-	near, loose := t.Bookings().FitsApart(c, free)
+	near, loose := t.Bookings().FitsApart(c, t.OfLongLeases(c, free))
 	early, notYet := t.Check.Early(spec)
 	kept := reservedFor(t.Pass, c, near || loose)
 	add := func(reason cluster.Reason, detail string) {

@@ -31,6 +31,8 @@ type nodeSurvey struct {
 	short    map[string]bool // licences with too few left by running jobs
 	faults   int             // different ones that it names
 	spot     bool            // the job's QOS allows spot nodes
+	regions  []string        // of leased nodes, by the policy
+	end      cluster.Instant // of the job, if it started now
 }
 
 // deficit says what of a node others have, so that too little is free for one job.
@@ -62,7 +64,7 @@ func newNodeSurvey(g *plan.Resources, snap *cluster.Snapshot, job *cluster.Job) 
 	s.filter.GPUs = s.each()
 	s.prices = g.Prices
 	qos := g.QOS[job.Spec.QOS]
-	s.spot = qos.AllowsSpot()
+	s.spot, s.regions, s.end = qos.AllowsSpot(), snap.Policy.Burst.Regions, snap.Now.Add(g.HoldTime(job.Spec))
 	for _, j := range snap.Active {
 		s.occupy(j)
 	}
@@ -283,8 +285,9 @@ func (s *nodeSurvey) unable(n *cluster.Node) []string {
 	note(n.Drain, "drained")
 	note(n.Fault != "", s.faultText(n.Fault))
 	if n.Rental.Lease != 0 {
-		why := n.LeaseRefusal(s.job.ID, s.job.Spec, s.spot)
+		why := n.LeaseRefusal(s.job.ID, s.job.Spec, s.spot, s.regions)
 		note(why != "", why)
+		note(why == "" && n.Rental.Until < s.end, "leased for less time than it needs")
 	}
 	note(n.Orphans > 0, "cleaning up after another job")
 	for m := range s.filter.Attributes(n) {

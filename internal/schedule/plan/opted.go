@@ -1,6 +1,11 @@
 package plan
 
-import "github.com/greylag/greylag/pkg/cluster"
+import (
+	"slices"
+
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+)
 
 // Opted returns the jobs that may run on leased nodes and were checked in this pass: all of them in a full one.
 func (p *Pass) Opted() []*Entry { return p.opted }
@@ -22,4 +27,20 @@ func (p *Pass) ShortOfLicences(job *cluster.Job) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// OfLongLeases returns what is free of each host, without leased hosts whose leases end before a job of a class could end.
+// O(leased nodes), and O(hosts) where one does.
+func (p *Pass) OfLongLeases(c *Class, free []backfill.Amount) []backfill.Amount {
+	end, copied := p.Snap.Now.Add(p.res.HoldTime(c.Spec)), false
+	for _, n := range p.res.leased {
+		if n.Rental.Until >= end {
+			continue
+		}
+		if !copied {
+			free, copied = slices.Clone(free), true
+		}
+		free[p.res.index[n.Name]] = backfill.Amount{}
+	}
+	return free
 }

@@ -352,7 +352,9 @@ func (r *Resources) allowsSpot(spec *cluster.JobSpec) bool {
 // mayUse returns whether a job may use a node, if that is a leased one.
 func (r *Resources) mayUse(c *Class) func(*cluster.Node) bool {
 	spot := r.allowsSpot(c.Spec)
-	return func(n *cluster.Node) bool { return n.LeaseRefusal(c.leasee, c.Spec, spot) == "" }
+	return func(n *cluster.Node) bool {
+		return n.LeaseRefusal(c.leasee, c.Spec, spot, r.policy.Burst.Regions) == ""
+	}
 }
 
 // allowed returns the hosts of a partition that a class with some features may use, without the nodes to avoid.
