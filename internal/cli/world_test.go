@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -23,6 +24,7 @@ import (
 
 // world is a whole cluster in memory: jobs, nodes and policy.
 type world struct {
+	instanceKnown atomic.Bool // the first join of an instance comes too early
 	*memory
 	greylagv1connect.UnimplementedClusterServiceHandler
 	ca      *pki.CA
@@ -126,7 +128,17 @@ func (w *world) Join(_ context.Context, r *greylagv1.JoinRequest) (*greylagv1.Jo
 	if err != nil {
 		return nil, err
 	}
-	cert, err := w.ca.Sign(r.Csr, pki.Grant{Peer: pki.Peer{ClusterID: "page-1", Role: token.Role, Name: r.Name}}, time.Now())
+	name := r.Name
+	switch {
+	case r.Instance == "":
+	case r.Instance != "i-7":
+		return nil, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("instance %q does not belong to the launch of the join token", r.Instance))
+	case !w.instanceKnown.Swap(true):
+		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("instance %q is not known yet: try again", r.Instance))
+	default:
+		name = "cloud-7"
+	}
+	cert, err := w.ca.Sign(r.Csr, pki.Grant{Peer: pki.Peer{ClusterID: "page-1", Role: token.Role, Name: name}}, time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,13 @@ the daemon's file says (gnoded.toml, gauthd.toml, gctld.toml), and writes
 missing files of the daemon and the commands. It does not change an existing
 file: it prints the missing settings. Then it enables and starts the daemon
 with systemd; without systemd it prints how to start it. TOKEN@HOST is the
-output of gctl cluster token on a controller; HOST may have a port.`
+output of gctl cluster token on a controller; HOST may have a port.
+
+With --lease it joins a leased node: FILE contains the user data of its launch
+in the cloud, and ID is the cloud's name of this instance. It asks all
+controllers in FILE until one knows the instance, at most until the token in
+FILE expires. The lease file of gnoded.toml then says when the node powers off.
+Repeated, for example after a reboot, it changes nothing.`
 
 // joining holds the options of gctl join.
 type joining struct {
@@ -37,16 +43,23 @@ type joining struct {
 	config, role     string
 	name, client, ca string
 	noStart          bool // start no daemon
+	leased           leasing
 }
 
 func (t commands) join() *cobra.Command {
 	var j joining
 	c := &cobra.Command{
-		Use: "join TOKEN@HOST", Short: "Join this host to a cluster", Long: joinLong, GroupID: tool.GroupHost, Args: cobra.ExactArgs(1),
+		Use: "join TOKEN@HOST", Short: "Join this host to a cluster", Long: joinLong, GroupID: tool.GroupHost,
+		Args: func(command *cobra.Command, args []string) error {
+			if j.leased.file != "" {
+				return cobra.NoArgs(command, args)
+			}
+			return cobra.ExactArgs(1)(command, args)
+		},
 		RunE: func(command *cobra.Command, args []string) error {
 			var err error
-			if j.token, j.address, err = pki.ParseJoin(args[0], config.DefaultPort); err != nil {
-				return &ui.UsageError{Problem: err.Error(), Advice: "copy the whole line that gctl cluster token prints"}
+			if err := j.read(args); err != nil {
+				return err
 			}
 			for _, path := range []*string{&j.ca, &j.client} { // the files that contain them may be read from any directory
 				if *path, err = filepath.Abs(*path); err != nil {
@@ -61,6 +74,8 @@ func (t commands) join() *cobra.Command {
 	c.Flags().StringVar(&j.name, "name", "", "the host's name [from the daemon's file]")
 	c.Flags().StringVar(&j.client, "client", config.ClientPath, "path of the client configuration to write, unless it exists")
 	c.Flags().StringVar(&j.ca, "ca", config.CAFile, "path of the CA certificate")
+	c.Flags().StringVar(&j.leased.file, "lease", "", "file with the user data of a launch, instead of TOKEN@HOST")
+	c.Flags().StringVar(&j.leased.instance, "instance", "", "the cloud's name of this instance, with --lease")
 	c.Flags().BoolVar(&j.noStart, "no-start", false, "neither enable nor start the daemon")
 	return c
 }
@@ -72,6 +87,7 @@ type place struct {
 	controllers                     []string // in the daemon's file; none for a controller
 	daemon                          daemonFile
 	ctld                            config.Controller // of a controller
+	leaseFile                       string            // of a node
 }
 
 // placeOf reads the daemon's file.
@@ -83,7 +99,7 @@ func (j joining) placeOf() (place, error) {
 		var cfg config.Node
 		cfg, err = config.LoadNodeIfAny(j.config)
 		at.daemon.program = "gnoded"
-		at.pkiDir, at.dataDir, at.name, at.controllers = cfg.PKIDir, cfg.DataDir, cfg.Name, cfg.Controllers
+		at.pkiDir, at.dataDir, at.name, at.controllers, at.leaseFile = cfg.PKIDir, cfg.DataDir, cfg.Name, cfg.Controllers, cfg.LeaseFile
 	case pki.RoleAuth:
 		var cfg config.Auth
 		cfg, err = config.LoadAuthIfAny(j.config)
@@ -105,16 +121,34 @@ func (j joining) placeOf() (place, error) {
 	return at, nil
 }
 
+// read reads the argument, or the file of --lease.
+func (j *joining) read(args []string) (err error) {
+	if j.leased.file != "" {
+		return j.readLease()
+	}
+	if j.leased.instance != "" {
+		return &ui.UsageError{Problem: "--instance needs --lease", Advice: "--lease names the file with the user data of the instance"}
+	}
+	if j.token, j.address, err = pki.ParseJoin(args[0], config.DefaultPort); err != nil {
+		return &ui.UsageError{Problem: err.Error(), Advice: "copy the whole line that gctl cluster token prints"}
+	}
+	return nil
+}
+
 func (t commands) enter(ctx context.Context, j joining) error {
 	if j.role != "" && j.role != string(j.token.Role) {
 		return &ui.UsageError{Problem: fmt.Sprintf("the token is for role %s, not %s", j.token.Role, j.role), Advice: "create one with gctl cluster token --role " + j.role}
 	}
-	if j.token.Expired(time.Now()) {
-		return &ui.UsageError{Problem: "the token expired at " + j.token.Expires.Local().Format(ui.TimeLayout), Advice: "create another with gctl cluster token; if it is new, check this host's clock"}
-	}
 	at, err := j.placeOf()
 	if err != nil {
 		return err
+	}
+	if name := j.hasJoined(at); name != "" {
+		at.name = name
+		return t.finishJoin(ctx, j, at, j.leased.data.Cluster)
+	}
+	if j.token.Expired(time.Now()) {
+		return j.expired()
 	}
 	if err := j.checkHost(at); err != nil { // before the token is used
 		return err
@@ -126,10 +160,12 @@ func (t commands) enter(ctx context.Context, j joining) error {
 	if err != nil {
 		return err
 	}
-	c := client.New(client.Config{Controllers: []string{j.address}, TLS: pki.PinnedTLS(j.token.CA)})
+	c := client.New(client.Config{Controllers: j.controllers(), TLS: pki.PinnedTLS(j.token.CA), Timeout: j.patience()})
 	defer c.Close()
 	t.TellRetries(c)
-	answer, err := c.Cluster().Join(ctx, &greylagv1.JoinRequest{Token: j.token.String(), Name: at.name, Csr: csr, Advertise: at.advertise, Clock: timestamppb.Now()})
+	answer, err := c.Cluster().Join(ctx, &greylagv1.JoinRequest{
+		Token: j.token.String(), Name: at.name, Csr: csr, Advertise: at.advertise, Clock: timestamppb.Now(), Instance: j.leased.instance,
+	})
 	if err != nil {
 		return j.refused(err)
 	}
@@ -142,15 +178,28 @@ func (t commands) enter(ctx context.Context, j joining) error {
 			return err
 		}
 	}
-	if j.token.Role == pki.RoleController {
-		if err := keepCAKey(at.pkiDir, trust, answer.CaKey); err != nil {
-			return err
-		}
+	switch {
+	case j.token.Role == pki.RoleController:
+		err = keepCAKey(at.pkiDir, trust, answer.CaKey)
+	case j.leased.file != "": // before the certificate: gnoded starts with both
+		at.name, err = j.keepLease(at, trust, answer.Certificate)
+		at.controllers = answer.Controllers // gnoded learns them: see writeClient
+	}
+	if err != nil {
+		return err
 	}
 	if err := pki.SaveIdentity(at.pkiDir, trust, key, answer.Certificate); err != nil {
 		return err
 	}
 	return t.writeHostFiles(ctx, j, at, trust, answer)
+}
+
+// expired is the error of a token that has expired.
+func (j joining) expired() error {
+	if j.leased.file != "" {
+		return hint.New(fmt.Errorf("the join token of the launch expired at %s", j.token.Expires.Local().Format(ui.TimeLayout)), "end the instance; if it is new, check its clock")
+	}
+	return &ui.UsageError{Problem: "the token expired at " + j.token.Expires.Local().Format(ui.TimeLayout), Advice: "create another with gctl cluster token; if it is new, check this host's clock"}
 }
 
 // refused adds the address of the token to an error of a controller that does not answer, or is of
@@ -159,7 +208,7 @@ func (j joining) refused(err error) error {
 	switch {
 	case errors.Is(err, pki.ErrUntrusted):
 		return hint.New(err, fmt.Sprintf("%s is a controller of another cluster, or the CA was rotated since: create the token there, with gctl cluster token", j.address))
-	case connect.CodeOf(err) != connect.CodeUnavailable:
+	case connect.CodeOf(err) != connect.CodeUnavailable, j.leased.file != "":
 		return err
 	}
 	return hint.New(err, fmt.Sprintf("check that gctld is running at %s and that this host can reach its port; the token is valid at every controller: gctl join TOKEN@HOST", j.address))
@@ -217,9 +266,14 @@ func (t commands) writeHostFiles(ctx context.Context, j joining, at place, trust
 			return err
 		}
 	}
-	if err := t.Printed(nil, "%s %s joined cluster %s", roleText(j.token.Role), at.name, trust.ClusterID()); err != nil || j.noStart {
+	return t.finishJoin(ctx, j, at, trust.ClusterID())
+}
+
+// finishJoin reports a join and starts the daemon.
+func (t commands) finishJoin(ctx context.Context, j joining, at place, clusterID string) error {
+	if err := t.Printed(nil, "%s %s joined cluster %s", roleText(j.token.Role), at.name, clusterID); err != nil || j.noStart {
 		return err
 	}
-	_, err = t.startDaemons(ctx, at.daemon)
+	_, err := t.startDaemons(ctx, at.daemon)
 	return err
 }

@@ -99,5 +99,8 @@ func (j joining) directories(at place) []string {
 	if at.dataDir != "" {
 		dirs = append(dirs, at.dataDir)
 	}
+	if j.leased.file != "" {
+		dirs = append(dirs, filepath.Dir(at.leaseFile))
+	}
 	return dirs
 }
