@@ -84,6 +84,8 @@ var kinds = map[string]string{
 	"BandwidthLimitExceeded":   burst.FailureThrottled,
 	"SlowDown":                 burst.FailureThrottled,
 
+	"UnknownError": burst.FailureTryLater, // the SDK's code of an answer that is not EC2's
+
 	// An instance that was launched a moment ago may be unknown to some servers.
 	"InvalidInstanceID.NotFound": burst.FailureTryLater,
 	"IncorrectInstanceState":     burst.FailureTryLater,

@@ -1,9 +1,12 @@
 package provider
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"maps"
+	"net/http"
 	"testing"
 	"time"
 
@@ -252,5 +255,38 @@ func TestUnknownOffers(t *testing.T) {
 	}
 	if n := c.Calls("RunInstances"); n != 0 {
 		t.Errorf("%d calls", n)
+	}
+}
+
+// TestHangingLaunch: at the deadline the outcome of a launch is unknown.
+func TestHangingLaunch(t *testing.T) {
+	c := newCloud(t)
+	c.cfg.Regions[0].Endpoint = serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // the server sees the end of a connection only after the body
+		<-r.Context().Done()
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := c.launch(ctx, spotLaunch(1))
+	wantFailure(t, err, burst.FailureTryLater, burst.ExitTryLater)
+}
+
+// TestForeignAnswers: an answer that is not EC2's, such as that of a proxy, leaves the outcome unknown.
+func TestForeignAnswers(t *testing.T) {
+	for _, answer := range []struct {
+		status int
+		text   string
+	}{{200, "<html>log in</html>"}, {200, ""}, {502, "bad gateway"}, {403, "blocked"}, {200, "<RunInstancesResponse><instancesSet>"}} {
+		c := newCloud(t)
+		c.cfg.Regions[0].Endpoint = serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(answer.status)
+			_, _ = io.WriteString(w, answer.text)
+		}))
+		if list, err := c.launch(t.Context(), spotLaunch(1)); err == nil || classify(err).exitStatus() != burst.ExitTryLater {
+			t.Errorf("a launch with the answer %d %q: %v, %v", answer.status, answer.text, list, err)
+		}
+		if list, err := c.list(t.Context()); err == nil || classify(err).exitStatus() != burst.ExitTryLater {
+			t.Errorf("a list with the answer %d %q: %v, %v", answer.status, answer.text, list, err)
+		}
 	}
 }

@@ -85,6 +85,7 @@ func (p *Provider) client(ctx context.Context, region *settings.Region) (*ec2.Cl
 		return nil, failed
 	}
 	c := ec2.NewFromConfig(loaded, func(o *ec2.Options) {
+		o.APIOptions = append(o.APIOptions, requireAnswers)
 		if region.Endpoint != "" {
 			o.BaseEndpoint = aws.String(region.Endpoint)
 		}
