@@ -25,7 +25,7 @@ var layers = map[string]int{
 	"pkg/cluster": 0, "internal/cow": 0, "internal/codec": 0, "internal/hostlist": 0, "internal/heap": 0, "internal/version": 0,
 	"internal/procedure": 0, "internal/hint": 0,
 	"pkg/topology": 1, "pkg/fairshare": 1, "pkg/accounting": 1, "pkg/backfill": 1,
-	"internal/schedule": 2, "internal/reconcile": 2, "internal/command": 2, "internal/audit": 2,
+	"internal/schedule": 2, "internal/reconcile": 2, "internal/reconcile/instances": 2, "internal/command": 2, "internal/audit": 2,
 	"internal/state":   3,
 	"internal/raftlog": 4, "internal/archive": 4, "internal/taskdb": 4, "internal/wire": 4,
 	"internal/runtime": 4, "internal/gpu": 4, "internal/health": 4, "internal/auth": 4, "internal/pki": 4,

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/greylag/greylag/internal/burst"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -42,6 +43,12 @@ type Config struct {
 	// Fence proves that a node is off or cut off, so that no task runs there; nil: only the node or an operator can. It
 	// ends when ctx does. It may run again for the same node.
 	Fence func(ctx context.Context, node string) error
+	// Cloud rents nodes; nil: none are leased. LaunchToken and Addresses are required with it.
+	Cloud burst.Provider
+	// LaunchToken returns the join token of a launch's try, always the same, and its hash.
+	LaunchToken func(l *cluster.Lease, try uint32) (string, cluster.Digest, error)
+	// Addresses returns the addresses of the controllers that nodes connect to.
+	Addresses func() []string
 	// Observer receives measurements; nil: none does.
 	Observer Observer
 }
@@ -113,6 +120,7 @@ func (c *Controller) lead(ctx context.Context) func() {
 	t.loops.Go(t.renew)
 	t.loops.Go(t.health)
 	t.loops.Go(t.fences)
+	t.loops.Go(t.leases)
 	t.loops.Go(t.meterJobs)
 	t.loops.Go(t.logJobs)
 	c.log.Info("leading")

@@ -35,6 +35,9 @@ func (r *rig) Passed(bool, time.Duration, bool) { r.passes.Add(1) }
 // Started counts.
 func (r *rig) Started(jobs, _ int) { r.starts.Add(int64(jobs)) }
 
+// Orphans is not counted.
+func (r *rig) Orphans(int) {}
+
 const patience = 2 * time.Minute
 
 func must(t testing.TB, err error) {

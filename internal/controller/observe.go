@@ -10,6 +10,8 @@ type Observer interface {
 	// Started reports the starts of a plan that were committed, and those that the state refused
 	// because it had changed since.
 	Started(jobs, refused int)
+	// Orphans reports how many instances in the cloud have no lease, each time that they were listed.
+	Orphans(instances int)
 }
 
 // unobserved is the Observer of a controller without one.
@@ -17,3 +19,4 @@ type unobserved struct{}
 
 func (unobserved) Passed(bool, time.Duration, bool) {}
 func (unobserved) Started(int, int)                 {}
+func (unobserved) Orphans(int)                      {}

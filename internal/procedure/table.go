@@ -12,6 +12,7 @@ var table = []Procedure{
 
 	{Name: "ClusterService/AddMember", Own: Admin, Others: Admin, Programs: Controllers, Action: "add controllers", Route: Leader, Cost: 1, Mutation: true}, // a new controller adds itself
 	{Name: "ClusterService/CreateToken", Own: Admin, Others: Admin, Action: "make join tokens", Route: Leader, Cost: 1, Mutation: true},
+	{Name: "ClusterService/EndLeases", Own: Operator, Others: Operator, Action: "end leases", Route: Leader, Cost: 1, Mutation: true},
 	{Name: "ClusterService/ExplainJob", Own: User, Others: User, Cost: 10},
 	{Name: "ClusterService/GetInfo", Own: User, Others: User, Programs: Controllers | Nodes, Cost: 1},
 	{Name: "ClusterService/GetPlan", Own: User, Others: User, Cost: 10},
@@ -21,7 +22,9 @@ var table = []Procedure{
 	{Name: "ClusterService/Join", Public: true, Route: Leader, Cost: 1, Mutation: true}, // proved by its join token
 	{Name: "ClusterService/ListAuthorities", Programs: Controllers | Nodes | LoginNodes, Cost: 1},
 	{Name: "ClusterService/ListCertificates", Own: Operator, Others: Operator, Action: "list certificates", Cost: 1},
+	{Name: "ClusterService/ListLeases", Own: User, Others: User, Cost: 1},
 	{Name: "ClusterService/ListNodes", Own: User, Others: User, Programs: Controllers | Nodes, Cost: 1},
+	{Name: "ClusterService/PlanBurst", Own: Operator, Others: Operator, Action: "see what would be leased", Cost: 20},
 	{Name: "ClusterService/RemoveMember", Own: Admin, Others: Admin, Action: "remove controllers", Route: Leader, Cost: 1, Mutation: true},
 	{Name: "ClusterService/RenewCertificate", Programs: Controllers | Nodes | LoginNodes, Route: Leader, Cost: 1, Mutation: true},
 	{Name: "ClusterService/RevokeCertificates", Own: Admin, Others: Admin, Action: "revoke certificates", Route: Leader, Cost: 1, Mutation: true},

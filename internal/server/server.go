@@ -125,6 +125,7 @@ type Config struct {
 	// Observer receives measurements of calls; nil: none does.
 	Observer Observer
 	Notifies bool                 // users are notified of their jobs (--mail-type)
+	Rents    bool                 // it has a provider program that leases cloud nodes
 	Filter   *submitfilter.Filter // runs before a job is proposed; nil: none
 	Clock    func() time.Time
 	Logger   *slog.Logger

@@ -39,6 +39,7 @@ var vocabulary = map[protoreflect.Name][]string{
 	"JobAction":         {"", "set", "hold", "release", "requeue", "set-admin-comment", "requeue-hold"},
 	"JobState":          words(cluster.Pending, cluster.OutOfMemory),
 	"Journal":           {"", "credits", "audit"},
+	"LeaseState":        words(cluster.LeasePlanned, cluster.LeaseGone),
 	"MailType":          mailTypes(),
 	"Market":            words(cluster.AnyMarket, cluster.OnDemand),
 	"MemorySource":      words(cluster.MemoryOfPartition, cluster.MemoryAll),

@@ -16,6 +16,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/acct"
 	"github.com/greylag/greylag/internal/cli/doctor"
 	"github.com/greylag/greylag/internal/cli/gctl/accounts"
+	"github.com/greylag/greylag/internal/cli/gctl/burst"
 	"github.com/greylag/greylag/internal/cli/gctl/checkpoints"
 	"github.com/greylag/greylag/internal/cli/gctl/credits"
 	"github.com/greylag/greylag/internal/cli/gctl/cron"
@@ -91,7 +92,7 @@ func (t commands) root() *cobra.Command {
 		&cobra.Group{ID: tool.GroupHost, Title: "This host:"},
 	)
 	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script(), t.why(), t.history(), t.plan(), top.Command(t.Tool))
-	root.AddCommand(acct.Command(t.Tool), cron.Command(t.Tool), secret.Command(t.Tool), checkpoints.Command(t.Tool), t.hold(), t.release(), t.requeue(), t.update())
+	root.AddCommand(acct.Command(t.Tool), cron.Command(t.Tool), secret.Command(t.Tool), checkpoints.Command(t.Tool), burst.Command(t.Tool), t.hold(), t.release(), t.requeue(), t.update())
 	root.AddCommand(interactive.AllocCommand(t.Tool), interactive.ShellCommand(t.Tool), interactive.AttachCommand(t.Tool), interactive.ForwardCommand(t.Tool), interactive.SSHCheckCommand(t.Tool))
 	root.AddCommand(t.drain(), t.resume(), t.reboot(), t.node(), t.cert())
 	root.AddCommand(t.clusterCommand(), t.apply(), t.topology(), t.importCommand())

@@ -43,6 +43,7 @@ type Process struct {
 	passDurations           *prometheus.HistogramVec
 	spans                   *prometheus.CounterVec
 	lastPass, lastBackup    *prometheus.GaugeVec // without a value until the first
+	orphans                 *prometheus.GaugeVec // without a value until the cloud was listed
 
 	mu     sync.Mutex
 	cycled passCycles
@@ -79,6 +80,9 @@ func NewProcess(r metrics.Registry) *Process {
 		lastBackup: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "greylag_backup_last_success_timestamp_seconds", Help: "When this controller last sent a complete backup, since its start.",
 		}, nil),
+		orphans: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "greylag_burst_orphans", Help: "Instances in the cloud with the tag of this cluster and without a lease, when the cloud was last listed.",
+		}, nil),
 	}
 	for _, kind := range streams {
 		p.streams.WithLabelValues(kind)
@@ -98,7 +102,7 @@ func NewProcess(r metrics.Registry) *Process {
 
 func (p *Process) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		p.commit, p.fsync, p.entry, p.requests, p.limited, p.durations, p.inFlight, p.streams, p.passes, p.starts, p.refused, p.passDurations, p.lastPass, p.lastBackup, p.spans,
+		p.commit, p.fsync, p.entry, p.requests, p.limited, p.durations, p.inFlight, p.streams, p.passes, p.starts, p.refused, p.passDurations, p.lastPass, p.lastBackup, p.orphans, p.spans,
 	}
 }
 
@@ -185,6 +189,9 @@ func (p *Process) Started(jobs, refused int) {
 	p.starts.WithLabelValues().Add(float64(jobs))
 	p.refused.WithLabelValues().Add(float64(refused))
 }
+
+// Orphans implements controller.Observer.
+func (p *Process) Orphans(instances int) { p.orphans.WithLabelValues().Set(float64(instances)) }
 
 // Member collects what a controller knows about the log and its own disk.
 type Member struct {

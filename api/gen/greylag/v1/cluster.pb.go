@@ -4895,7 +4895,7 @@ var File_greylag_v1_cluster_proto protoreflect.FileDescriptor
 const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x18greylag/v1/cluster.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18greylag/v1/explain.proto\x1a\x15greylag/v1/node.proto\x1a\x14greylag/v1/job.proto\x1a\x19greylag/v1/topology.proto\"\xeb\x01\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18greylag/v1/explain.proto\x1a\x15greylag/v1/node.proto\x1a\x16greylag/v1/burst.proto\x1a\x14greylag/v1/job.proto\x1a\x19greylag/v1/topology.proto\"\xeb\x01\n" +
 	"\x12StreamAuditRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12)\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x15.greylag.v1.AuditKindR\x04kind\x12\x1a\n" +
@@ -5349,7 +5349,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1eAUDIT_KIND_NODES_CANCEL_REBOOT\x10/\x12\x1b\n" +
 	"\x17AUDIT_KIND_NODES_FENCED\x100\x12\x1b\n" +
 	"\x17AUDIT_KIND_FENCE_FAILED\x101\x12#\n" +
-	"\x1fAUDIT_KIND_NODES_REBOOT_TIMEOUT\x1022\x92\x0e\n" +
+	"\x1fAUDIT_KIND_NODES_REBOOT_TIMEOUT\x1022\xf3\x0f\n" +
 	"\x0eClusterService\x12H\n" +
 	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
 	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +
@@ -5371,7 +5371,11 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\vSetTopology\x12\x1e.greylag.v1.SetTopologyRequest\x1a\x1f.greylag.v1.SetTopologyResponse\x12K\n" +
 	"\n" +
 	"ExplainJob\x12\x1d.greylag.v1.ExplainJobRequest\x1a\x1e.greylag.v1.ExplainJobResponse\x12B\n" +
-	"\aGetPlan\x12\x1a.greylag.v1.GetPlanRequest\x1a\x1b.greylag.v1.GetPlanResponse\x12Y\n" +
+	"\aGetPlan\x12\x1a.greylag.v1.GetPlanRequest\x1a\x1b.greylag.v1.GetPlanResponse\x12K\n" +
+	"\n" +
+	"ListLeases\x12\x1d.greylag.v1.ListLeasesRequest\x1a\x1e.greylag.v1.ListLeasesResponse\x12H\n" +
+	"\tEndLeases\x12\x1c.greylag.v1.EndLeasesRequest\x1a\x1d.greylag.v1.EndLeasesResponse\x12H\n" +
+	"\tPlanBurst\x12\x1c.greylag.v1.PlanBurstRequest\x1a\x1d.greylag.v1.PlanBurstResponse\x12Y\n" +
 	"\x0eStreamSnapshot\x12!.greylag.v1.StreamSnapshotRequest\x1a\".greylag.v1.StreamSnapshotResponse0\x01\x12P\n" +
 	"\vStreamAudit\x12\x1e.greylag.v1.StreamAuditRequest\x1a\x1f.greylag.v1.StreamAuditResponse0\x012\xb5\x03\n" +
 	"\vPeerService\x12Q\n" +
@@ -5480,141 +5484,153 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*SetTopologyRequest)(nil),         // 81: greylag.v1.SetTopologyRequest
 	(*ExplainJobRequest)(nil),          // 82: greylag.v1.ExplainJobRequest
 	(*GetPlanRequest)(nil),             // 83: greylag.v1.GetPlanRequest
-	(*GetTopologyResponse)(nil),        // 84: greylag.v1.GetTopologyResponse
-	(*SetTopologyResponse)(nil),        // 85: greylag.v1.SetTopologyResponse
-	(*ExplainJobResponse)(nil),         // 86: greylag.v1.ExplainJobResponse
-	(*GetPlanResponse)(nil),            // 87: greylag.v1.GetPlanResponse
+	(*ListLeasesRequest)(nil),          // 84: greylag.v1.ListLeasesRequest
+	(*EndLeasesRequest)(nil),           // 85: greylag.v1.EndLeasesRequest
+	(*PlanBurstRequest)(nil),           // 86: greylag.v1.PlanBurstRequest
+	(*GetTopologyResponse)(nil),        // 87: greylag.v1.GetTopologyResponse
+	(*SetTopologyResponse)(nil),        // 88: greylag.v1.SetTopologyResponse
+	(*ExplainJobResponse)(nil),         // 89: greylag.v1.ExplainJobResponse
+	(*GetPlanResponse)(nil),            // 90: greylag.v1.GetPlanResponse
+	(*ListLeasesResponse)(nil),         // 91: greylag.v1.ListLeasesResponse
+	(*EndLeasesResponse)(nil),          // 92: greylag.v1.EndLeasesResponse
+	(*PlanBurstResponse)(nil),          // 93: greylag.v1.PlanBurstResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
-	8,  // 0: greylag.v1.StreamAuditRequest.kind:type_name -> greylag.v1.AuditKind
-	70, // 1: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
-	70, // 2: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
-	70, // 3: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
-	0,  // 4: greylag.v1.StreamAuditResponse.role:type_name -> greylag.v1.Role
-	8,  // 5: greylag.v1.StreamAuditResponse.kind:type_name -> greylag.v1.AuditKind
-	14, // 6: greylag.v1.GetStatusResponse.members:type_name -> greylag.v1.Member
-	13, // 7: greylag.v1.GetStatusResponse.restored:type_name -> greylag.v1.Restored
-	5,  // 8: greylag.v1.GetStatusResponse.ca_rotation:type_name -> greylag.v1.RotationPhase
-	70, // 9: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
-	70, // 10: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
-	70, // 11: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
-	71, // 12: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	72, // 13: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
-	20, // 14: greylag.v1.GetInfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	73, // 15: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
-	18, // 16: greylag.v1.GetInfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
-	74, // 17: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
-	17, // 18: greylag.v1.GetInfoResponse.failure_rate:type_name -> greylag.v1.FailureRate
-	70, // 19: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
-	70, // 20: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
-	2,  // 21: greylag.v1.ReservationInfo.state:type_name -> greylag.v1.ReservationState
-	19, // 22: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
-	75, // 23: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
-	71, // 24: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
-	21, // 25: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
-	3,  // 26: greylag.v1.NodeGroup.state:type_name -> greylag.v1.NodeState
-	3,  // 27: greylag.v1.Node.state:type_name -> greylag.v1.NodeState
-	76, // 28: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	70, // 29: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	70, // 30: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	70, // 31: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	77, // 32: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
-	77, // 33: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
-	78, // 34: greylag.v1.Node.conditions:type_name -> greylag.v1.Condition
-	79, // 35: greylag.v1.Node.repair:type_name -> greylag.v1.Repair
-	24, // 36: greylag.v1.Node.failures:type_name -> greylag.v1.NodeFailure
-	26, // 37: greylag.v1.Node.reboot:type_name -> greylag.v1.NodeReboot
-	25, // 38: greylag.v1.Node.fence:type_name -> greylag.v1.NodeFence
-	70, // 39: greylag.v1.Node.fault_since:type_name -> google.protobuf.Timestamp
-	23, // 40: greylag.v1.Node.shared_gpus:type_name -> greylag.v1.SharedGPU
-	70, // 41: greylag.v1.NodeFailure.time:type_name -> google.protobuf.Timestamp
-	70, // 42: greylag.v1.NodeFence.since:type_name -> google.protobuf.Timestamp
-	70, // 43: greylag.v1.NodeFence.tried:type_name -> google.protobuf.Timestamp
-	70, // 44: greylag.v1.NodeFence.next:type_name -> google.protobuf.Timestamp
-	70, // 45: greylag.v1.NodeReboot.since:type_name -> google.protobuf.Timestamp
-	72, // 46: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
-	22, // 47: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
-	73, // 48: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
-	4,  // 49: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
-	1,  // 50: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
-	71, // 51: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	70, // 52: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	70, // 53: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
-	72, // 54: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	73, // 55: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	46, // 56: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	39, // 57: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	5,  // 58: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
-	70, // 59: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	6,  // 60: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
-	1,  // 61: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
-	47, // 62: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	70, // 63: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	70, // 64: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	70, // 65: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	7,  // 66: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
-	1,  // 67: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
-	72, // 68: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	73, // 69: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 70: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	15, // 71: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	27, // 72: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	29, // 73: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	31, // 74: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	33, // 75: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	35, // 76: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	37, // 77: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	48, // 78: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	40, // 79: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	42, // 80: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	50, // 81: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	52, // 82: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	54, // 83: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	56, // 84: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	58, // 85: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	80, // 86: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	81, // 87: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	82, // 88: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	83, // 89: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	60, // 90: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	9,  // 91: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	62, // 92: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	64, // 93: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	68, // 94: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	66, // 95: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	44, // 96: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	12, // 97: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	16, // 98: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	28, // 99: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	30, // 100: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	32, // 101: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	34, // 102: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	36, // 103: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	38, // 104: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	49, // 105: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	41, // 106: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	43, // 107: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	51, // 108: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	53, // 109: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	55, // 110: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	57, // 111: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	59, // 112: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	84, // 113: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	85, // 114: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	86, // 115: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	87, // 116: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	61, // 117: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	10, // 118: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	63, // 119: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	65, // 120: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	69, // 121: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	67, // 122: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	45, // 123: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
-	97, // [97:124] is the sub-list for method output_type
-	70, // [70:97] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	8,   // 0: greylag.v1.StreamAuditRequest.kind:type_name -> greylag.v1.AuditKind
+	70,  // 1: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
+	70,  // 2: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
+	70,  // 3: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
+	0,   // 4: greylag.v1.StreamAuditResponse.role:type_name -> greylag.v1.Role
+	8,   // 5: greylag.v1.StreamAuditResponse.kind:type_name -> greylag.v1.AuditKind
+	14,  // 6: greylag.v1.GetStatusResponse.members:type_name -> greylag.v1.Member
+	13,  // 7: greylag.v1.GetStatusResponse.restored:type_name -> greylag.v1.Restored
+	5,   // 8: greylag.v1.GetStatusResponse.ca_rotation:type_name -> greylag.v1.RotationPhase
+	70,  // 9: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
+	70,  // 10: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
+	70,  // 11: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
+	71,  // 12: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	72,  // 13: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
+	20,  // 14: greylag.v1.GetInfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
+	73,  // 15: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
+	18,  // 16: greylag.v1.GetInfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
+	74,  // 17: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
+	17,  // 18: greylag.v1.GetInfoResponse.failure_rate:type_name -> greylag.v1.FailureRate
+	70,  // 19: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
+	70,  // 20: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
+	2,   // 21: greylag.v1.ReservationInfo.state:type_name -> greylag.v1.ReservationState
+	19,  // 22: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
+	75,  // 23: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
+	71,  // 24: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	21,  // 25: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
+	3,   // 26: greylag.v1.NodeGroup.state:type_name -> greylag.v1.NodeState
+	3,   // 27: greylag.v1.Node.state:type_name -> greylag.v1.NodeState
+	76,  // 28: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
+	70,  // 29: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	70,  // 30: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	70,  // 31: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	77,  // 32: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
+	77,  // 33: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
+	78,  // 34: greylag.v1.Node.conditions:type_name -> greylag.v1.Condition
+	79,  // 35: greylag.v1.Node.repair:type_name -> greylag.v1.Repair
+	24,  // 36: greylag.v1.Node.failures:type_name -> greylag.v1.NodeFailure
+	26,  // 37: greylag.v1.Node.reboot:type_name -> greylag.v1.NodeReboot
+	25,  // 38: greylag.v1.Node.fence:type_name -> greylag.v1.NodeFence
+	70,  // 39: greylag.v1.Node.fault_since:type_name -> google.protobuf.Timestamp
+	23,  // 40: greylag.v1.Node.shared_gpus:type_name -> greylag.v1.SharedGPU
+	70,  // 41: greylag.v1.NodeFailure.time:type_name -> google.protobuf.Timestamp
+	70,  // 42: greylag.v1.NodeFence.since:type_name -> google.protobuf.Timestamp
+	70,  // 43: greylag.v1.NodeFence.tried:type_name -> google.protobuf.Timestamp
+	70,  // 44: greylag.v1.NodeFence.next:type_name -> google.protobuf.Timestamp
+	70,  // 45: greylag.v1.NodeReboot.since:type_name -> google.protobuf.Timestamp
+	72,  // 46: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
+	22,  // 47: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
+	73,  // 48: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
+	4,   // 49: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
+	1,   // 50: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
+	71,  // 51: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	70,  // 52: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	70,  // 53: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
+	72,  // 54: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	73,  // 55: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	46,  // 56: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	39,  // 57: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	5,   // 58: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
+	70,  // 59: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	6,   // 60: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
+	1,   // 61: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
+	47,  // 62: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	70,  // 63: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	70,  // 64: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	70,  // 65: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	7,   // 66: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
+	1,   // 67: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
+	72,  // 68: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	73,  // 69: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	11,  // 70: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	15,  // 71: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	27,  // 72: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
+	29,  // 73: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	31,  // 74: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	33,  // 75: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	35,  // 76: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	37,  // 77: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	48,  // 78: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	40,  // 79: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	42,  // 80: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
+	50,  // 81: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	52,  // 82: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	54,  // 83: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	56,  // 84: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	58,  // 85: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	80,  // 86: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
+	81,  // 87: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	82,  // 88: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	83,  // 89: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	84,  // 90: greylag.v1.ClusterService.ListLeases:input_type -> greylag.v1.ListLeasesRequest
+	85,  // 91: greylag.v1.ClusterService.EndLeases:input_type -> greylag.v1.EndLeasesRequest
+	86,  // 92: greylag.v1.ClusterService.PlanBurst:input_type -> greylag.v1.PlanBurstRequest
+	60,  // 93: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	9,   // 94: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	62,  // 95: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	64,  // 96: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	68,  // 97: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	66,  // 98: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	44,  // 99: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	12,  // 100: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	16,  // 101: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	28,  // 102: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
+	30,  // 103: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	32,  // 104: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	34,  // 105: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	36,  // 106: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	38,  // 107: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	49,  // 108: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	41,  // 109: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	43,  // 110: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
+	51,  // 111: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	53,  // 112: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	55,  // 113: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	57,  // 114: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	59,  // 115: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	87,  // 116: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
+	88,  // 117: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	89,  // 118: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	90,  // 119: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	91,  // 120: greylag.v1.ClusterService.ListLeases:output_type -> greylag.v1.ListLeasesResponse
+	92,  // 121: greylag.v1.ClusterService.EndLeases:output_type -> greylag.v1.EndLeasesResponse
+	93,  // 122: greylag.v1.ClusterService.PlanBurst:output_type -> greylag.v1.PlanBurstResponse
+	61,  // 123: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	10,  // 124: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	63,  // 125: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	65,  // 126: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	69,  // 127: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	67,  // 128: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	45,  // 129: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
+	100, // [100:130] is the sub-list for method output_type
+	70,  // [70:100] is the sub-list for method input_type
+	70,  // [70:70] is the sub-list for extension type_name
+	70,  // [70:70] is the sub-list for extension extendee
+	0,   // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
@@ -5624,6 +5640,7 @@ func file_greylag_v1_cluster_proto_init() {
 	}
 	file_greylag_v1_explain_proto_init()
 	file_greylag_v1_node_proto_init()
+	file_greylag_v1_burst_proto_init()
 	file_greylag_v1_job_proto_init()
 	file_greylag_v1_topology_proto_init()
 	type x struct{}

@@ -94,6 +94,15 @@ const (
 	ClusterServiceExplainJobProcedure = "/greylag.v1.ClusterService/ExplainJob"
 	// ClusterServiceGetPlanProcedure is the fully-qualified name of the ClusterService's GetPlan RPC.
 	ClusterServiceGetPlanProcedure = "/greylag.v1.ClusterService/GetPlan"
+	// ClusterServiceListLeasesProcedure is the fully-qualified name of the ClusterService's ListLeases
+	// RPC.
+	ClusterServiceListLeasesProcedure = "/greylag.v1.ClusterService/ListLeases"
+	// ClusterServiceEndLeasesProcedure is the fully-qualified name of the ClusterService's EndLeases
+	// RPC.
+	ClusterServiceEndLeasesProcedure = "/greylag.v1.ClusterService/EndLeases"
+	// ClusterServicePlanBurstProcedure is the fully-qualified name of the ClusterService's PlanBurst
+	// RPC.
+	ClusterServicePlanBurstProcedure = "/greylag.v1.ClusterService/PlanBurst"
 	// ClusterServiceStreamSnapshotProcedure is the fully-qualified name of the ClusterService's
 	// StreamSnapshot RPC.
 	ClusterServiceStreamSnapshotProcedure = "/greylag.v1.ClusterService/StreamSnapshot"
@@ -160,6 +169,12 @@ type ClusterServiceClient interface {
 	ExplainJob(context.Context, *v1.ExplainJobRequest) (*v1.ExplainJobResponse, error)
 	// GetPlan returns running jobs and jobs with a planned start.
 	GetPlan(context.Context, *v1.GetPlanRequest) (*v1.GetPlanResponse, error)
+	// ListLeases lists leased nodes, prices and what leases cost.
+	ListLeases(context.Context, *v1.ListLeasesRequest) (*v1.ListLeasesResponse, error)
+	// EndLeases ends leases: their nodes drain.
+	EndLeases(context.Context, *v1.EndLeasesRequest) (*v1.EndLeasesResponse, error)
+	// PlanBurst returns what the scheduler would lease now, and why.
+	PlanBurst(context.Context, *v1.PlanBurstRequest) (*v1.PlanBurstResponse, error)
 	// StreamSnapshot streams the complete state, for backups and replay.
 	StreamSnapshot(context.Context, *v1.StreamSnapshotRequest) (*connect.ServerStreamForClient[v1.StreamSnapshotResponse], error)
 	// StreamAudit streams changes and scheduler decisions, oldest first.
@@ -297,6 +312,24 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("GetPlan")),
 			connect.WithClientOptions(opts...),
 		),
+		listLeases: connect.NewClient[v1.ListLeasesRequest, v1.ListLeasesResponse](
+			httpClient,
+			baseURL+ClusterServiceListLeasesProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ListLeases")),
+			connect.WithClientOptions(opts...),
+		),
+		endLeases: connect.NewClient[v1.EndLeasesRequest, v1.EndLeasesResponse](
+			httpClient,
+			baseURL+ClusterServiceEndLeasesProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("EndLeases")),
+			connect.WithClientOptions(opts...),
+		),
+		planBurst: connect.NewClient[v1.PlanBurstRequest, v1.PlanBurstResponse](
+			httpClient,
+			baseURL+ClusterServicePlanBurstProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("PlanBurst")),
+			connect.WithClientOptions(opts...),
+		),
 		streamSnapshot: connect.NewClient[v1.StreamSnapshotRequest, v1.StreamSnapshotResponse](
 			httpClient,
 			baseURL+ClusterServiceStreamSnapshotProcedure,
@@ -334,6 +367,9 @@ type clusterServiceClient struct {
 	setTopology        *connect.Client[v1.SetTopologyRequest, v1.SetTopologyResponse]
 	explainJob         *connect.Client[v1.ExplainJobRequest, v1.ExplainJobResponse]
 	getPlan            *connect.Client[v1.GetPlanRequest, v1.GetPlanResponse]
+	listLeases         *connect.Client[v1.ListLeasesRequest, v1.ListLeasesResponse]
+	endLeases          *connect.Client[v1.EndLeasesRequest, v1.EndLeasesResponse]
+	planBurst          *connect.Client[v1.PlanBurstRequest, v1.PlanBurstResponse]
 	streamSnapshot     *connect.Client[v1.StreamSnapshotRequest, v1.StreamSnapshotResponse]
 	streamAudit        *connect.Client[v1.StreamAuditRequest, v1.StreamAuditResponse]
 }
@@ -518,6 +554,33 @@ func (c *clusterServiceClient) GetPlan(ctx context.Context, req *v1.GetPlanReque
 	return nil, err
 }
 
+// ListLeases calls greylag.v1.ClusterService.ListLeases.
+func (c *clusterServiceClient) ListLeases(ctx context.Context, req *v1.ListLeasesRequest) (*v1.ListLeasesResponse, error) {
+	response, err := c.listLeases.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// EndLeases calls greylag.v1.ClusterService.EndLeases.
+func (c *clusterServiceClient) EndLeases(ctx context.Context, req *v1.EndLeasesRequest) (*v1.EndLeasesResponse, error) {
+	response, err := c.endLeases.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PlanBurst calls greylag.v1.ClusterService.PlanBurst.
+func (c *clusterServiceClient) PlanBurst(ctx context.Context, req *v1.PlanBurstRequest) (*v1.PlanBurstResponse, error) {
+	response, err := c.planBurst.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // StreamSnapshot calls greylag.v1.ClusterService.StreamSnapshot.
 func (c *clusterServiceClient) StreamSnapshot(ctx context.Context, req *v1.StreamSnapshotRequest) (*connect.ServerStreamForClient[v1.StreamSnapshotResponse], error) {
 	return c.streamSnapshot.CallServerStream(ctx, connect.NewRequest(req))
@@ -572,6 +635,12 @@ type ClusterServiceHandler interface {
 	ExplainJob(context.Context, *v1.ExplainJobRequest) (*v1.ExplainJobResponse, error)
 	// GetPlan returns running jobs and jobs with a planned start.
 	GetPlan(context.Context, *v1.GetPlanRequest) (*v1.GetPlanResponse, error)
+	// ListLeases lists leased nodes, prices and what leases cost.
+	ListLeases(context.Context, *v1.ListLeasesRequest) (*v1.ListLeasesResponse, error)
+	// EndLeases ends leases: their nodes drain.
+	EndLeases(context.Context, *v1.EndLeasesRequest) (*v1.EndLeasesResponse, error)
+	// PlanBurst returns what the scheduler would lease now, and why.
+	PlanBurst(context.Context, *v1.PlanBurstRequest) (*v1.PlanBurstResponse, error)
 	// StreamSnapshot streams the complete state, for backups and replay.
 	StreamSnapshot(context.Context, *v1.StreamSnapshotRequest, *connect.ServerStream[v1.StreamSnapshotResponse]) error
 	// StreamAudit streams changes and scheduler decisions, oldest first.
@@ -705,6 +774,24 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("GetPlan")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceListLeasesHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceListLeasesProcedure,
+		svc.ListLeases,
+		connect.WithSchema(clusterServiceMethods.ByName("ListLeases")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceEndLeasesHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceEndLeasesProcedure,
+		svc.EndLeases,
+		connect.WithSchema(clusterServiceMethods.ByName("EndLeases")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServicePlanBurstHandler := connect.NewUnaryHandlerSimple(
+		ClusterServicePlanBurstProcedure,
+		svc.PlanBurst,
+		connect.WithSchema(clusterServiceMethods.ByName("PlanBurst")),
+		connect.WithHandlerOptions(opts...),
+	)
 	clusterServiceStreamSnapshotHandler := connect.NewServerStreamHandlerSimple(
 		ClusterServiceStreamSnapshotProcedure,
 		svc.StreamSnapshot,
@@ -759,6 +846,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceExplainJobHandler.ServeHTTP(w, r)
 		case ClusterServiceGetPlanProcedure:
 			clusterServiceGetPlanHandler.ServeHTTP(w, r)
+		case ClusterServiceListLeasesProcedure:
+			clusterServiceListLeasesHandler.ServeHTTP(w, r)
+		case ClusterServiceEndLeasesProcedure:
+			clusterServiceEndLeasesHandler.ServeHTTP(w, r)
+		case ClusterServicePlanBurstProcedure:
+			clusterServicePlanBurstHandler.ServeHTTP(w, r)
 		case ClusterServiceStreamSnapshotProcedure:
 			clusterServiceStreamSnapshotHandler.ServeHTTP(w, r)
 		case ClusterServiceStreamAuditProcedure:
@@ -850,6 +943,18 @@ func (UnimplementedClusterServiceHandler) ExplainJob(context.Context, *v1.Explai
 
 func (UnimplementedClusterServiceHandler) GetPlan(context.Context, *v1.GetPlanRequest) (*v1.GetPlanResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.GetPlan is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) ListLeases(context.Context, *v1.ListLeasesRequest) (*v1.ListLeasesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.ListLeases is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) EndLeases(context.Context, *v1.EndLeasesRequest) (*v1.EndLeasesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.EndLeases is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) PlanBurst(context.Context, *v1.PlanBurstRequest) (*v1.PlanBurstResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.PlanBurst is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) StreamSnapshot(context.Context, *v1.StreamSnapshotRequest, *connect.ServerStream[v1.StreamSnapshotResponse]) error {

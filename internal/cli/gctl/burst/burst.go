@@ -1,0 +1,324 @@
+// Package burst implements gctl burst: leased cloud nodes.
+//
+// It decides how leases, prices and spend are printed. The cluster decides what is leased and ended.
+package burst
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// commands holds the subcommands of one run of gctl.
+type commands struct{ *tool.Tool }
+
+const long = `Shows and manages leased cloud nodes. The policy says when nodes are leased
+([burst] in gctl policy show); jobs opt in with gsubmit --burst. The docs say
+how the decision is made: docs/burst.md.`
+
+// Command returns gctl burst.
+func Command(t *tool.Tool) *cobra.Command {
+	x := commands{t}
+	c := &cobra.Command{
+		Use: "burst", Short: "Show and manage leased cloud nodes", Long: long, GroupID: tool.GroupNodes, Args: tool.RequireSubcommand,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(x.list(), x.show(), x.offers(), x.budget(), x.plan(), x.end())
+	return c
+}
+
+const listLong = `Lists the leases of cloud nodes that have not ended, and with --ended all that
+are kept. COST is what an ended lease cost, and what is set aside for any other.
+Users see the leases of their own jobs, operators all.`
+
+func (t commands) list() *cobra.Command {
+	request := &greylagv1.ListLeasesRequest{}
+	c := &cobra.Command{
+		Use: "list", Short: "List leases of cloud nodes", Long: listLong, Args: cobra.NoArgs,
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
+			request.Read = t.Read()
+			answer, err := c.Cluster().ListLeases(ctx, request)
+			if err != nil {
+				return err
+			}
+			if t.JSON {
+				return t.WriteJSON(t.leases(answer))
+			}
+			if len(answer.Leases) == 0 {
+				t.Note("no cloud nodes are leased%s", off(answer.Enabled))
+				return nil
+			}
+			table := ui.Table{Head: []string{"LEASE", "NODE", "STATE", "SINCE", "JOB", "ACCOUNT", "OFFER", "MARKET", "COST", "REASON"}, Right: "rlllrlllrl", Prose: true}
+			for _, l := range answer.Leases {
+				table.Rows = append(table.Rows, []string{
+					strconv.FormatUint(l.Id, 10), l.Node, wire.Word(l.State), t.FormatTime(l.Since), l.Job, dash(l.Account), l.Offer, l.Market,
+					cluster.FormatMoney(l.Reserved + l.Cost), l.Why,
+				})
+			}
+			return t.WriteTable(table)
+		}),
+	}
+	c.Flags().BoolVar(&request.Ended, "ended", false, "list ended leases too")
+	t.AddStaleFlag(c)
+	return c
+}
+
+// off is the end of a note while burst is off.
+func off(enabled bool) string {
+	if enabled {
+		return ""
+	}
+	return ": burst is off in the policy"
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func (t commands) show() *cobra.Command {
+	c := &cobra.Command{
+		Use: "show LEASE", Short: "Show a lease", Args: cobra.ExactArgs(1),
+		Long: "Shows all that is known of a lease. LEASE is its number, or the name of its node.",
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
+			id, err := leaseID(args[0])
+			if err != nil {
+				return err
+			}
+			answer, err := c.Cluster().ListLeases(ctx, &greylagv1.ListLeasesRequest{Read: t.Read(), Ended: true})
+			if err != nil {
+				return err
+			}
+			for _, l := range answer.Leases {
+				if l.Id != id {
+					continue
+				}
+				if t.JSON {
+					return t.WriteJSON(leaseJSON(l))
+				}
+				return t.print(l, answer.Currency)
+			}
+			t.Complain(fmt.Sprintf("no lease %d", id), "gctl burst list --ended lists them")
+			return ui.Exit(ui.NotFound)
+		}),
+	}
+	t.AddStaleFlag(c)
+	return c
+}
+
+// leaseID reads the number of a lease, or the name of its node.
+func leaseID(word string) (uint64, error) {
+	text := word
+	if cluster.IsLeased(word) {
+		text = word[len(cluster.LeasedPrefix):]
+	}
+	id, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || id == 0 {
+		return 0, &ui.UsageError{Problem: fmt.Sprintf("%q is no lease", word), Advice: "see gctl burst list"}
+	}
+	return id, nil
+}
+
+// print writes a lease.
+func (t commands) print(l *greylagv1.Lease, currency string) error {
+	hour := func(price int64) string { return cluster.FormatMoney(price) + " " + currency + " an hour" }
+	rows := [][2]string{
+		{"Lease", strconv.FormatUint(l.Id, 10)}, {"Node", l.Node}, {"State", wire.Word(l.State) + " since " + t.FormatTime(l.Since)},
+		{"Job", l.Job}, {"Account", l.Account}, {"Offer", l.Offer + " (" + l.Market + ") in " + l.Region},
+		{"Highest price", hour(l.MaxPrice)}, {"Price", hour(l.Price)},
+		{"Set aside", cluster.FormatMoney(l.Reserved) + " " + currency}, {"Cost", cluster.FormatMoney(l.Cost) + " " + currency},
+		{"Instance", l.Instance}, {"Address", l.Address}, {"Requests", strconv.FormatUint(uint64(l.Try), 10)},
+		{"Created", t.FormatTime(l.Created)}, {"Launched", t.FormatTime(l.Launched)}, {"Joined", t.FormatTime(l.Joined)},
+		{"Expires", t.FormatTime(l.Expires)}, {"Reclaimed", t.FormatTime(l.Reclaim)}, {"Ended", t.FormatTime(l.Ended)}, {"Reason", l.Why}, {"Console", l.Console},
+	}
+	if l.Price == 0 {
+		rows[7][1] = ""
+	}
+	if l.State != greylagv1.LeaseState_LEASE_STATE_GONE {
+		rows[9][1] = ""
+	}
+	for _, r := range rows {
+		if r[1] != "" {
+			if _, err := fmt.Fprintf(t.Stdout, "%-14s %s\n", r[0]+":", ui.Printable(r[1])); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t commands) offers() *cobra.Command {
+	c := &cobra.Command{
+		Use: "offers", Short: "List the prices of cloud nodes", Args: cobra.NoArgs,
+		Long: "Lists what the cloud offers, with the age of each price. A price older than 6\nhours decides nothing. PAUSED is until when an offer is not used, and why.",
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
+			answer, err := c.Cluster().ListLeases(ctx, &greylagv1.ListLeasesRequest{Read: t.Read()})
+			if err != nil {
+				return err
+			}
+			if t.JSON {
+				return t.WriteJSON(t.leases(answer))
+			}
+			if len(answer.Offers) == 0 {
+				t.Note("no prices are known%s", missing(answer.Provider))
+				return nil
+			}
+			table := ui.Table{Head: []string{"OFFER", "MARKET", "REGION", "GPUS", "CPUS", "MEMORY", "PRICE/H", "AGE", "BOOT", "PAUSED"}, Right: "lllrrrrrrl", Prose: true}
+			for _, o := range answer.Offers {
+				gpus := "0"
+				if o.Gpus > 0 {
+					gpus = fmt.Sprintf("%d %s", o.Gpus, o.GpuType)
+				}
+				paused := ""
+				if o.Paused != nil {
+					paused = t.FormatTime(o.Paused) + ": " + o.PauseReason
+				}
+				table.Rows = append(table.Rows, []string{
+					o.Name, o.Market, o.Region, gpus, strconv.Itoa(int(o.Cpus)), ui.SizeText(cluster.Bytes(o.Memory)),
+					cluster.FormatMoney(o.Price) + " " + answer.Currency, t.age(o.Priced), cluster.FormatElapsed(o.Boot.AsDuration()), paused,
+				})
+			}
+			return t.WriteTable(table)
+		}),
+	}
+	t.AddStaleFlag(c)
+	return c
+}
+
+// missing is the end of a note without prices.
+func missing(provider bool) string {
+	if provider {
+		return ": see the log of the leading gctld"
+	}
+	return ": gctld.toml has no burst.program"
+}
+
+// age writes how old a price is.
+func (t commands) age(at *timestamppb.Timestamp) string {
+	if at == nil {
+		return "-"
+	}
+	return cluster.FormatElapsed(t.Now().Sub(at.AsTime()).Truncate(time.Second))
+}
+
+func (t commands) budget() *cobra.Command {
+	c := &cobra.Command{
+		Use: "budget", Short: "Show what leases cost this month", Args: cobra.NoArgs,
+		Long: "Shows the rental budgets of this month (UTC): what ended leases cost, what is set\naside for the others, and the limit. No lease begins that could exceed a limit.",
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
+			answer, err := c.Cluster().ListLeases(ctx, &greylagv1.ListLeasesRequest{Read: t.Read()})
+			if err != nil {
+				return err
+			}
+			if t.JSON {
+				return t.WriteJSON(t.leases(answer))
+			}
+			table := ui.Table{Head: []string{"ACCOUNT", "SPENT", "SET ASIDE", "LIMIT"}, Right: "lrrr"}
+			for _, s := range answer.Spend {
+				account, limit := s.Account, "none"
+				if account == "" {
+					account = "(cluster)"
+				}
+				if s.Limited {
+					limit = cluster.FormatMoney(s.Limit) + " " + answer.Currency
+				}
+				table.Rows = append(table.Rows, []string{account, cluster.FormatMoney(s.Spent), cluster.FormatMoney(s.Committed), limit})
+			}
+			return t.WriteTable(table)
+		}),
+	}
+	t.AddStaleFlag(c)
+	return c
+}
+
+const planLong = `Shows for which pending jobs nodes would be leased now, and why or why not, also
+while burst is off in the policy: a site can watch the decision before it spends
+anything. The first job marked LEASE is the next one that nodes are leased for;
+then the plan changes and is decided again.`
+
+func (t commands) plan() *cobra.Command {
+	c := &cobra.Command{
+		Use: "plan", Short: "Show what would be leased now, and why", Long: planLong, Args: cobra.NoArgs,
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
+			answer, err := c.Cluster().PlanBurst(ctx, &greylagv1.PlanBurstRequest{})
+			if err != nil {
+				return err
+			}
+			if t.JSON {
+				return t.WriteJSON(t.choices(answer))
+			}
+			if !answer.Enabled {
+				t.Note("burst is off in the policy: nothing is leased")
+			}
+			if len(answer.Choices) == 0 {
+				t.Note("no pending job may run on cloud nodes")
+				return nil
+			}
+			table := ui.Table{Head: []string{"JOB", "USER", "START", "SAVES", "NODES", "OFFER", "VALUE", "COST", "LEASE", "REASON"}, Right: "rllrrlrrll", Prose: true}
+			for _, x := range answer.Choices {
+				offer, lease := x.Offer, "no"
+				if offer != "" {
+					offer += " (" + x.Market + ")"
+				}
+				if x.Lease {
+					lease = "yes"
+				}
+				table.Rows = append(table.Rows, []string{
+					x.Job, x.User, dash(t.FormatTime(x.Planned)), cluster.FormatElapsed(x.Saved.AsDuration()), strconv.Itoa(int(x.Nodes)), dash(offer),
+					cluster.FormatMoney(x.Value), cluster.FormatMoney(x.Cost), lease, x.Why,
+				})
+			}
+			return t.WriteTable(table)
+		}),
+	}
+	return c
+}
+
+func (t commands) end() *cobra.Command {
+	request := &greylagv1.EndLeasesRequest{}
+	c := &cobra.Command{
+		Use: "end LEASE...", Short: "End leases: their nodes drain", Args: cobra.MinimumNArgs(1),
+		Long: "Ends leases. Their nodes take no new jobs, and end when their jobs have ended;\nwith --now at once: their jobs are requeued.",
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
+			request.RequestId, request.Leases = client.NewRequestID(), nil
+			for _, word := range args {
+				id, err := leaseID(word)
+				if err != nil {
+					return err
+				}
+				request.Leases = append(request.Leases, id)
+			}
+			answer, err := c.Cluster().EndLeases(ctx, request)
+			if err != nil {
+				return err
+			}
+			if t.JSON {
+				return t.WriteJSON(struct {
+					Leases []uint64 `json:"leases"`
+				}{answer.Leases})
+			}
+			for _, id := range answer.Leases {
+				if _, err := fmt.Fprintf(t.Stdout, "lease %d ends\n", id); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+	c.Flags().BoolVar(&request.Now, "now", false, "do not wait for jobs")
+	c.Flags().StringVarP(&request.Reason, "reason", "r", "", "reason for the audit journal")
+	return c
+}

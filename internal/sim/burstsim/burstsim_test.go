@@ -1,0 +1,38 @@
+package burstsim
+
+import (
+	"os"
+	"strconv"
+	"testing"
+)
+
+// TestSeeds makes a dozen runs, or as many as GREYLAG_BURST_SEEDS says.
+func TestSeeds(t *testing.T) {
+	t.Parallel()
+	seeds := 12
+	if text := os.Getenv("GREYLAG_BURST_SEEDS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seeds = n
+	}
+	var sum Result
+	for seed := range uint64(seeds) {
+		r, err := Run(seed + 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum.Instances += r.Instances
+		sum.OnCloud += r.OnCloud
+		sum.Reclaims += r.Reclaims
+		sum.NeverJoined += r.NeverJoined
+		sum.LostAnswers += r.LostAnswers
+		sum.Elections += r.Elections
+		sum.Refused += r.Refused
+	}
+	t.Logf("%+v", sum)
+	if sum.OnCloud == 0 || sum.Reclaims == 0 || sum.NeverJoined == 0 || sum.LostAnswers == 0 || sum.Elections == 0 || sum.Refused == 0 {
+		t.Errorf("a kind of event never happened: %+v", sum)
+	}
+}

@@ -1,0 +1,32 @@
+package wire
+
+import (
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// WriteLease writes a lease. The job is as users write it.
+func WriteLease(l *cluster.Lease, job string) *greylagv1.Lease {
+	return &greylagv1.Lease{
+		Id: uint64(l.ID), Launch: uint64(l.Launch), Nodes: l.Nodes, Node: l.ID.NodeName(), Job: job, Account: l.Account,
+		Offer: l.Offer.Name, Market: l.Offer.Market.String(), Region: l.Offer.Region, State: greylagv1.LeaseState(l.State),
+		Since: Timestamp(l.Since), Created: Timestamp(l.Created), Launched: Timestamp(l.Launched), Joined: Timestamp(l.Joined),
+		Expires: Timestamp(l.Expires), Ended: Timestamp(l.Ended), Reclaim: Timestamp(l.Reclaim), Interrupted: l.Interrupted,
+		MaxPrice: l.MaxPrice, Price: l.Price, Reserved: l.Reserved, Cost: l.Cost, Instance: l.Instance, Address: l.Address,
+		Why: l.Why, Console: l.Console, Try: l.Try,
+	}
+}
+
+// WriteOffer writes an offer, and its pause; nil for none.
+func WriteOffer(o *cluster.Offer, pause *cluster.OfferPause) *greylagv1.CloudOffer {
+	out := &greylagv1.CloudOffer{
+		Name: o.Name, Market: o.Market.String(), Region: o.Region, Type: o.Type, Price: o.Price, Priced: Timestamp(o.PricedAt),
+		Cpus: o.CPUs, Memory: int64(o.Memory), Gpus: o.GPUs, GpuType: o.GPUType, Boot: durationpb.New(o.Boot),
+	}
+	if pause != nil {
+		out.Paused, out.PauseReason = Timestamp(pause.Until), pause.Why
+	}
+	return out
+}
