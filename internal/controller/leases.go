@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"slices"

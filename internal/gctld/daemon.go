@@ -77,6 +77,7 @@ func (d *Daemon) assemble() {
 		Replica: d.store.replica, Log: d.store.log, Logger: d.log,
 		ClusterID: d.trust.ClusterID(), Policy: firstPolicy(d.trust), Clock: d.store.clock.Now,
 		MemberID: d.store.log.Status().ID, Host: d.identity.Peer().Name, Observer: d.observed, TraceID: d.traceID(), Fence: fenceBy(d.cfg.Fence),
+		Cloud: d.cloud(), LaunchToken: d.launchToken, Addresses: d.addresses,
 	})
 	d.trust.SetRevoked(d.checkRevoked)
 	d.peers = client.NewPeers(pki.ClientTLS(d.trust, d.identity))
@@ -96,7 +97,7 @@ func (d *Daemon) assemble() {
 		ID:     d.store.log.Status().ID, State: d.store.replica, Leader: d.loops, Log: d.store.log,
 		Members: d.store.log, Archive: d.store.archive, Peers: d.peers,
 		Trust: d.trust, Identity: d.identity, CA: d.ca,
-		Subscribe: d.subscribe, Complete: d.filler.Complete, Missing: d.filler.Missing, Absent: d.filler.Absent, Save: d.store.save, Raft: d.stream.Handle, Web: d.pages(), Observer: d.observed, Notifies: d.cfg.Mail.Enabled(), Filter: d.filter(), Clock: clock, Logger: d.log,
+		Subscribe: d.subscribe, Complete: d.filler.Complete, Missing: d.filler.Missing, Absent: d.filler.Absent, Save: d.store.save, Raft: d.stream.Handle, Web: d.pages(), Observer: d.observed, Notifies: d.cfg.Mail.Enabled(), Filter: d.filter(), Rents: d.cfg.Burst.Program != "", Clock: clock, Logger: d.log,
 	})
 }
 
@@ -187,8 +188,7 @@ func (d *Daemon) handOver() {
 // so that the new certificate is recorded and a revoked certificate is not renewed.
 func (d *Daemon) renew(ctx context.Context) {
 	pki.Renew(ctx, d.cfg.PKIDir, d.identity, func(ctx context.Context, csr []byte) ([]byte, error) {
-		controllers := append([]string{d.cfg.Advertise}, d.others()...)
-		return pki.RenewFrom(controllers, d.trust, d.identity)(ctx, csr)
+		return pki.RenewFrom(d.addresses(), d.trust, d.identity)(ctx, csr)
 	}, pki.LogRenewals(d.log, d.identity))
 }
 

@@ -1,0 +1,31 @@
+package gctld
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/internal/burst"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// launchTokenTime is how long after its decision a launch's join token is valid.
+const launchTokenTime = 24 * time.Hour
+
+// cloud returns the provider of cloud nodes; nil without a program.
+func (d *Daemon) cloud() burst.Provider {
+	b := d.cfg.Burst
+	if b.Program == "" {
+		return nil
+	}
+	return burst.New(burst.Config{
+		Program: b.Program, Args: b.Args, User: b.User, Environment: b.Environment, Timeout: b.Timeout, ClusterID: d.trust.ClusterID(), Log: d.log,
+	})
+}
+
+// launchToken returns the join token of a try of a launch, and its hash. Every controller returns the same one.
+func (d *Daemon) launchToken(l *cluster.Lease, try uint32) (string, cluster.Digest, error) {
+	token, hash, err := d.ca.LaunchToken(l.Launch, try, l.Created.Add(launchTokenTime).Time())
+	return token.String(), cluster.Digest(hash), err
+}
+
+// addresses returns the addresses of the controllers.
+func (d *Daemon) addresses() []string { return append([]string{d.cfg.Advertise}, d.others()...) }
