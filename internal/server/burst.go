@@ -48,7 +48,7 @@ func (s *clusterService) ListLeases(ctx context.Context, p *greylagv1.ListLeases
 		}
 	}
 	if operator {
-		for _, x := range v.RentalSpend(cluster.InstantOf(s.cfg.Clock())) {
+		for _, x := range v.Spend(cluster.InstantOf(s.cfg.Clock())) {
 			response.Spend = append(response.Spend, &greylagv1.RentalSpend{
 				Account: x.Account, Limit: x.Limit, Limited: x.Limited, Spent: x.Spent, Committed: x.Committed,
 			})
@@ -100,10 +100,18 @@ func (s *clusterService) PlanBurst(ctx context.Context, _ *greylagv1.PlanBurstRe
 	policy := &v.Policy().Burst
 	response := &greylagv1.PlanBurstResponse{AsOf: asOf, Enabled: policy.On, Currency: policy.Currency}
 	for _, x := range schedule.BurstReport(v.Snapshot()) {
-		response.Choices = append(response.Choices, &greylagv1.BurstChoice{
-			Job: jobText(v, x.Job), User: x.User, Planned: wire.Timestamp(x.Planned), Saved: durationpb.New(x.Saved), Offer: x.Offer.Name,
-			Market: x.Offer.Market.String(), Nodes: x.Nodes, Cost: x.Cost, Value: x.Value, Lease: x.Lease, Why: x.Why,
-		})
+		j, known := v.Job(x.Job)
+		if !known {
+			continue
+		}
+		choice := &greylagv1.BurstChoice{
+			Job: j.Ref().String(), User: j.Spec.Owner.User, Planned: wire.Timestamp(x.At), Saved: durationpb.New(x.Saved), Nodes: x.Nodes,
+			Cost: x.Cost, Value: x.Value, Lease: x.Commit, Why: x.Why,
+		}
+		if x.Offer != nil {
+			choice.Offer, choice.Market = x.Offer.Name, x.Offer.Market.String()
+		}
+		response.Choices = append(response.Choices, choice)
 	}
 	return response, nil
 }
