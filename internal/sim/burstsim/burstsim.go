@@ -32,7 +32,7 @@ type Result struct {
 const (
 	siteNodes = 3
 	runFor    = 12 * time.Hour // jobs are submitted
-	drainFor  = 12 * time.Hour // then everything ends
+	drainFor  = 36 * time.Hour // then everything ends
 	monthly   = 600_000_000    // most that may be spent
 	stepsMax  = 2_000_000
 )
@@ -337,7 +337,9 @@ func (x *simulation) conclude() error {
 			perLaunch[i.Launch] = map[uint32]bool{}
 		}
 		perLaunch[i.Launch][i.Try] = true
-		real += int64(float64(i.Price) * i.ended.Sub(i.Launched).Hours())
+		if took := i.ended.Sub(i.Launched); !i.Interrupted || took >= time.Hour { // else the cloud does not bill it
+			real += int64(float64(i.Price) * took.Hours())
+		}
 	}
 	for launch, tries := range perLaunch {
 		if len(tries) > 1 {
