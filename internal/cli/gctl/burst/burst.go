@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/gctl/burstcheck"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
@@ -34,7 +35,7 @@ func Command(t *tool.Tool) *cobra.Command {
 		Use: "burst", Short: "Show and manage leased cloud nodes", Long: long, GroupID: tool.GroupNodes, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(x.list(), x.show(), x.offers(), x.budget(), x.plan(), x.end())
+	c.AddCommand(x.list(), x.show(), x.offers(), x.budget(), x.plan(), x.end(), burstcheck.Command(t))
 	return c
 }
 
