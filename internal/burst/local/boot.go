@@ -43,9 +43,7 @@ func boot(s *store, args []string, console io.Writer) (err error) {
 	time.Sleep(time.Duration(set.BootSeconds) * time.Second)
 	if set.NeverJoin {
 		fmt.Fprintln(console, "never_join of", settingsFile)
-		stop := make(chan os.Signal, 1)
-		signal.Notify(stop, syscall.SIGTERM)
-		<-stop
+		idle()
 		return nil
 	}
 	m := machine{store: s, record: x, settings: &set, console: console}
@@ -55,12 +53,27 @@ func boot(s *store, args []string, console io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, leave()) }()
 	if err := m.join(); err != nil {
-		return err
+		fmt.Fprintln(console, "cannot join:", err) // a machine would run on
+		idle()
+		return nil
 	}
 	if err := replaceFile(s.path(x.ID, bootedFile), nil, 0o644); err != nil {
 		return err
 	}
-	return m.run("gnoded", "--config", m.in("gnoded.toml"))
+	for { // as systemd does
+		fmt.Fprintln(console, "gnoded ended:", m.run("gnoded", "--config", m.in("gnoded.toml")))
+		time.Sleep(restartDelay)
+	}
+}
+
+// restartDelay is how long an instance waits before it starts gnoded again.
+const restartDelay = 2 * time.Second
+
+// idle waits for SIGTERM.
+func idle() {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	<-stop
 }
 
 // machine is an instance that boots.
@@ -99,8 +112,7 @@ func (m *machine) openRuntime() (leave func() error, err error) {
 	return d.Stop, nil
 }
 
-// join writes the files of gnoded and joins the cluster. A node that is refused is tried again: the cluster may not know
-// the instance yet.
+// join writes the files of gnoded and joins the cluster.
 func (m *machine) join() error {
 	var data burst.UserData
 	text, err := os.ReadFile(m.path(m.ID, userDataFile))
@@ -136,7 +148,7 @@ func (m *machine) configure(data *burst.UserData) error {
 	}
 	fmt.Fprintf(&b, "controllers = [%s]\nlease_file = %q\npower_off_program = %q\nreclaim_source = %q\nblock_metadata = false\n",
 		strings.Join(controllers, ", "), m.in("data/lease.json"), off, "file:"+m.path(m.ID, noticeFile))
-	fmt.Fprintf(&b, "cpus = %d\nmemory = %q\nregion = %q\nsimulated_gpu_offset = %d\n", m.Offer.CPUs, fmt.Sprint(m.Offer.MemoryBytes), m.Offer.Region, m.firstGPU())
+	fmt.Fprintf(&b, "cpus = %d\nmemory = \"%dMiB\"\nregion = %q\nsimulated_gpu_offset = %d\n", m.Offer.CPUs, m.Offer.MemoryBytes>>20, m.Offer.Region, m.firstGPU())
 	if m.runtime == "" {
 		b.WriteString("runtime = \"process\"\n")
 	}

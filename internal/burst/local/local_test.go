@@ -264,6 +264,21 @@ func TestNeverJoins(t *testing.T) {
 	})
 }
 
+// TestFailedJoin: the machine runs on, as it would at a cloud.
+func TestFailedJoin(t *testing.T) {
+	c := newCloud(t, nil)
+	l := launchOf(1, 1)
+	l.JoinToken = "expired"
+	list, err := c.Launch(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.await(list[0].ID, func(x *cluster.Instance) bool {
+		text, err := c.Console(t.Context(), x.ID)
+		return err == nil && strings.Contains(text, "cannot join: gctl: exit status") && !x.Terminated
+	})
+}
+
 // TestKilledLaunch: a launch that was killed before it had recorded or started all instances is completed.
 func TestKilledLaunch(t *testing.T) {
 	c := newCloud(t, nil)

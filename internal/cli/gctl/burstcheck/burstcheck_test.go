@@ -38,6 +38,13 @@ func TestCheckPrintsEachRule(t *testing.T) {
 	if err != nil || strings.Count(out, "\n") != 19 || strings.Count(out, "\nok      ") != 18 || !strings.Contains(out, "ok      terminate again is no error\n") {
 		t.Errorf("%v\n%s%s", err, out, complaints)
 	}
+	page, bad := os.ReadFile("../../../../docs/burst-provider.md")
+	_, shown, _ := strings.Cut(string(page), "./burst-example.py\n")
+	shown, _, _ = strings.Cut(shown, "```")
+	before, after, _ := strings.Cut(shown, complaints+"y\n")
+	if bad != nil || before+after != out {
+		t.Errorf("docs/burst-provider.md shows another output: %v\n%s", bad, out)
+	}
 	if want := "Rent one instance of gpu8/r1 (spot), for 24.50 USD an hour, for some minutes? [y/N] "; complaints != want {
 		t.Errorf("asked %q, want %q", complaints, want)
 	}
