@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,4 +47,40 @@ func TestLeaseOf(t *testing.T) {
 	if _, err := leaseOf(cfg, "c1"); !errors.Is(err, leased.ErrOtherNode) {
 		t.Errorf("a node of the site with the file: %v", err)
 	}
+}
+
+// TestALeasedNodeReportsAndPowersOff checks that gnoded reports the deadline of its notices, and powers off at the end of
+// its lease.
+func TestALeasedNodeReportsAndPowersOff(t *testing.T) {
+	dir := t.TempDir()
+	build(t, dir)
+	off, notice, lease := filepath.Join(dir, "off"), filepath.Join(dir, "notice"), filepath.Join(dir, "lease.json")
+	l, config := cluster(t, dir, "cloud-7", fmt.Sprintf("runtime = \"process\"\nlease_file = %q\npower_off_program = %q\nreclaim_source = %q\nblock_metadata = false\n",
+		lease, filepath.Join(dir, "program"), "file:"+notice))
+	deadline := time.Now().Add(time.Minute).UTC().Truncate(time.Second)
+	file := leased.File{Cluster: "c1", Lease: 7, Launch: 7, Instance: "i-1", Expires: time.Now().Add(8 * time.Second).UTC()}
+	text, err := file.Text()
+	for path, content := range map[string]string{
+		lease: text, notice: deadline.Format(time.RFC3339), filepath.Join(dir, "program"): "#!/bin/sh\ntouch " + off + "\n",
+	} {
+		err = errors.Join(err, os.WriteFile(path, []byte(content), 0o700))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin(t, dir, config)
+	l.until(t, "a report with the deadline", func() bool { return l.report.GetReclaimAt().AsTime().Equal(deadline) })
+	if _, err := os.Stat(off); err == nil {
+		t.Error("powered off before the end of the lease")
+	}
+	l.until(t, "powered off", func() bool {
+		_, err := os.Stat(off)
+		return err == nil
+	})
+	if time.Now().Before(file.Expires) {
+		t.Error("powered off before the end of the lease")
+	}
+	l.until(t, "a fault", func() bool {
+		return strings.Contains(l.report.GetFault(), "the node powers off: the lease of the node ended")
+	})
 }

@@ -104,8 +104,8 @@ func (l *leader) phase() string {
 	return wire.Word(l.report.GetTasks()[0].GetPhase())
 }
 
-// cluster creates a CA, a listening controller, and a node's configuration.
-func cluster(t *testing.T, dir, extra string) (*leader, string) {
+// cluster creates a CA, a listening controller, and the configuration of a node.
+func cluster(t *testing.T, dir, node, extra string) (*leader, string) {
 	t.Helper()
 	ca, err := pki.NewCA("c1", time.Now())
 	if err != nil {
@@ -115,6 +115,8 @@ func cluster(t *testing.T, dir, extra string) (*leader, string) {
 		grant := pki.Grant{Peer: pki.Peer{ClusterID: "c1", Role: role, Name: name}, Hosts: nil}
 		if role == pki.RoleController {
 			grant.Hosts = []string{"127.0.0.1"}
+		} else {
+			grant.Peer.Name = node
 		}
 		if err := ca.Issue(filepath.Join(dir, name), grant, time.Now()); err != nil {
 			t.Fatal(err)
@@ -144,9 +146,9 @@ func cluster(t *testing.T, dir, extra string) (*leader, string) {
 }
 
 // build builds the programs of a node into a folder.
-func build(t *testing.T, dir string) {
+func build(t *testing.T, dir string, others ...string) {
 	t.Helper()
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../gnoded", "../ginit", "../gstepd", "../gshim", "../gshimd")
+	cmd := exec.Command("go", append([]string{"build", "-o", dir + "/", "../gnoded"}, others...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
@@ -197,7 +199,7 @@ func host(t *testing.T) (dir, home, config string, l *leader) {
 			t.Fatal(err)
 		}
 	}
-	build(t, dir)
+	build(t, dir, "../ginit", "../gstepd", "../gshim", "../gshimd")
 	d, err := private.Start(filepath.Join(dir, "d"), private.Options{Tmpfs: true})
 	if err != nil {
 		t.Skip("needs containerd: " + err.Error())
@@ -208,7 +210,7 @@ func host(t *testing.T) (dir, home, config string, l *leader) {
 			t.Error(err)
 		}
 	})
-	l, config = cluster(t, dir, fmt.Sprintf("[containerd]\nsocket = %q\n[[simulated_gpus]]\ncount = 2\ntype = \"h100\"\nmemory = \"80GiB\"\n", d.Address()))
+	l, config = cluster(t, dir, "n1", fmt.Sprintf("[containerd]\nsocket = %q\n[[simulated_gpus]]\ncount = 2\ntype = \"h100\"\nmemory = \"80GiB\"\n", d.Address()))
 	return dir, home, config, l
 }
 
