@@ -10,19 +10,29 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// relaunch is after what time nodes are leased again for a job whose last launch did not become leases, or whose leases ended.
-const relaunch = time.Minute
+// A launch that became no leases is decided again after relaunch, and then after twice the time each, up to maxRelaunch: the
+// state may refuse it for something that no snapshot has.
+const (
+	relaunch    = time.Minute
+	maxRelaunch = time.Hour
+)
+
+// proposal is a launch of an earlier pass.
+type proposal struct {
+	at   cluster.Instant
+	wait time.Duration // until the next one for the job
+}
 
 // leasing is the state of the burst step between passes.
 type leasing struct {
 	tables     *burst.Tables
 	entries    []*plan.Entry     // jobs that may run on leased nodes
 	candidates []burst.Candidate // at the same indices
-	launched   map[cluster.JobID]cluster.Instant
+	launched   map[cluster.JobID]proposal
 }
 
 func newLeasing() leasing {
-	return leasing{tables: burst.NewTables(), launched: map[cluster.JobID]cluster.Instant{}}
+	return leasing{tables: burst.NewTables(), launched: map[cluster.JobID]proposal{}}
 }
 
 // decide returns the launch that a pass decides, if it decides one, and when a pass has to decide again. A pass that leaves
@@ -34,11 +44,11 @@ func (l *leasing) decide(c *plan.Pass, ready bool) ([]cluster.Launch, cluster.In
 		return nil, cluster.Never
 	}
 	v, again := l.tables.View(snap, &c.Check.Jobs), cluster.Never
-	for id, at := range l.launched {
-		if at = at.Add(relaunch); at <= snap.Now || len(v.Leases(id)) > 0 {
+	for id, x := range l.launched {
+		if next := x.at.Add(x.wait); len(v.Leases(id)) > 0 || next.Add(maxRelaunch) <= snap.Now {
 			delete(l.launched, id)
-		} else {
-			again = min(again, at)
+		} else if next > snap.Now {
+			again = min(again, next)
 		}
 	}
 	l.countLeased(c, v)
@@ -46,7 +56,7 @@ func (l *leasing) decide(c *plan.Pass, ready bool) ([]cluster.Launch, cluster.In
 	if again = min(again, wake); !found {
 		return nil, again
 	}
-	l.launched[launch.Job] = snap.Now
+	l.launched[launch.Job] = proposal{snap.Now, min(max(relaunch, 2*l.launched[launch.Job].wait), maxRelaunch)}
 	return []cluster.Launch{launch}, again
 }
 
@@ -80,7 +90,7 @@ func (l *leasing) update(c *plan.Pass) {
 // admits reports whether only nodes keep a candidate from starting: no licence and no limit, with the jobs that wait for
 // their leased nodes.
 func (l *leasing) admits(c *plan.Pass, x *burst.Candidate) bool {
-	if _, waits := l.launched[x.Job.ID]; waits {
+	if last, known := l.launched[x.Job.ID]; known && last.at.Add(last.wait) > c.Snap.Now {
 		return false
 	}
 	if _, short := c.ShortOfLicences(x.Job); short {

@@ -103,6 +103,10 @@ func TestARefusedLaunchIsNotRepeatedAtOnce(t *testing.T) {
 	if d := p.Pass(snap); len(d.Plan.Launches) != 1 || d.Plan.Launches[0].Job != 11 {
 		t.Errorf("after a minute: %s", write(d))
 	}
+	snap = later(snap, relaunch)
+	if d := p.Pass(snap); len(d.Plan.Launches) != 1 || d.Plan.Launches[0].Job != 10 || p.leasing.launched[11].wait != 2*relaunch {
+		t.Errorf("after two minutes: %s", write(d))
+	}
 }
 
 // TestLeasedJobsCountAgainstLimits has a QOS whose jobs run one at a time: no node is leased for the second one while the
