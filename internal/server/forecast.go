@@ -44,7 +44,7 @@ func (s *jobService) ForecastJob(ctx context.Context, p *greylagv1.ForecastJobRe
 	f := explain.ForecastStart(t.Snapshot, t.Job)
 	return &greylagv1.ForecastJobResponse{
 		Start: wire.Timestamp(f.Start), Now: f.Now, Partition: f.Partition, Nodes: f.Nodes, Detail: f.Detail, Reason: wire.Enum[greylagv1.Reason](reasonWord(f.Reason)),
-		Lien: int64(t.Answer.SetAside), Warnings: slices.Concat(filtered.notes, overBudget(t.Answer.Over), warnExcluded(v, []wire.Submission{sub})), AsOf: asOf,
+		Lien: int64(t.Answer.SetAside), Warnings: slices.Concat(filtered.notes, overBudget(t.Answer.Over), warnExcluded(v, []wire.Submission{sub}), warnBurst(v, []wire.Submission{sub})), AsOf: asOf,
 	}, nil
 }
 

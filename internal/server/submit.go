@@ -57,6 +57,7 @@ func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequ
 	}
 	response.Warnings = append(response.Warnings, s.unchecked(subs)...)
 	response.Warnings = append(response.Warnings, warnExcluded(s.cfg.State.View(), subs)...)
+	response.Warnings = append(response.Warnings, warnBurst(s.cfg.State.View(), subs)...)
 	response.Warnings = append(response.Warnings, s.warnUnpaidPartitions(subs, answer)...)
 	response.Warnings = append(response.Warnings, warnMaxPrice(s.cfg.State.View(), cluster.InstantOf(s.cfg.Clock()), cmd.Jobs)...)
 	for i, id := range answer.First {
@@ -153,6 +154,26 @@ func warnExcluded(v *state.View, subs []wire.Submission) []string {
 			if _, known := v.Node(name); !known {
 				return []string{fmt.Sprintf("--exclude: unknown node %q; gctl nodes lists the nodes", name)}
 			}
+		}
+	}
+	return nil
+}
+
+// warnBurst warns of the first job that requests leased nodes, and gets none or loses what it writes there.
+func warnBurst(v *state.View, subs []wire.Submission) []string {
+	policy := v.Policy()
+	_, has := policy.Cloud()
+	for i := range subs {
+		spec := &subs[i].Spec
+		switch {
+		case !spec.Burst.On():
+			continue
+		case !has:
+			return []string{"--burst has no effect: this cluster has no partition of leased nodes"}
+		case !policy.Burst.On:
+			return []string{"--burst: no node is leased at present: gctl show policy has the rules under [burst]"}
+		case spec.CheckpointDir != "" && !cluster.InS3(spec.CheckpointDir):
+			return []string{"--burst: checkpoints on a leased node are lost with it: use --checkpoint=s3://BUCKET/PREFIX"}
 		}
 	}
 	return nil

@@ -121,7 +121,7 @@ func (s *State) admission() *admission.Checker {
 	s.rebuildPartitionIndex()
 	return &admission.Checker{
 		Now: s.now, Policy: s.policy, Accounts: &s.accounts, Nodes: &s.nodes.Map, Fabric: s.fabric.tree,
-		Index: s.partitions, Localities: s.localities,
+		Index: s.partitions, Localities: s.localities, Offers: s.leases.Offers(),
 	}
 }
 

@@ -220,7 +220,7 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool, by *admission.Che
 	checked = new(cluster.JobSpec)
 	*checked = *spec
 	s.words.shareWords(checked)
-	if spec.Reservation == "" { // whether one is over depends on the time
+	if spec.Reservation == "" && !spec.Burst.On() { // whether one is over depends on the time, and whether one can be served on offers
 		*slot = cachedSpec{print: print, raw: raw, defaultTime: defaultTime, spec: checked}
 	}
 	return checked, nil, false

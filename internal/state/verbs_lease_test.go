@@ -35,16 +35,21 @@ func market(word string) cluster.Market {
 	return m
 }
 
-// burstOf reads what a submission says about leased nodes.
-func burstOf(w scriptLine, spec *cluster.JobSpec) {
-	mode, err := cluster.ParseBurstMode(w.keys["burst"])
+// burstMode reads a mode.
+func burstMode(word string) cluster.BurstMode {
+	m, err := cluster.ParseBurstMode(word)
 	if err != nil {
 		panic(err)
 	}
+	return m
+}
+
+// burstOf reads what a submission says about leased nodes.
+func burstOf(w scriptLine, spec *cluster.JobSpec) {
+	mode := burstMode(w.keys["burst"])
 	spec.Burst = cluster.Burst{Mode: mode, MaxCost: w.money("maxcost"), Regions: w.list("clouds"), Market: market(w.keys["market"])}
-	if mode == cluster.BurstAllow {
-		spec.Partition = cmp.Or(spec.Partition, "main")
-		spec.OtherPartitions = append(spec.OtherPartitions, "cloud")
+	if spec.Image = w.keys["image"]; mode > cluster.BurstNever && !w.has("bare") {
+		spec.Image = cmp.Or(spec.Image, "busybox")
 	}
 }
 
@@ -104,8 +109,12 @@ func (x *script) burst(w scriptLine) string {
 	p := cluster.DefaultPolicy()
 	p.Partitions = append(p.Partitions, cluster.Partition{Name: "cloud", Nodes: []string{cluster.LeasedNodes}, Down: w.has("down")})
 	p.Fencing, p.MaxRestarts = w.has("fencing"), 5
+	p.Partitions[0].Burst, p.Partitions[1].DefaultTime = burstMode(w.keys["default"]), time.Hour
 	b := &p.Burst
 	b.On, b.MonthlyLimit, b.MaxNodes, b.Regions, b.IdleTime = !w.has("off"), w.money("monthly"), int32(w.number("max", 0)), w.list("regions"), w.duration("idle")
+	if w.has("nocloud") {
+		p.Partitions, b.On = p.Partitions[:1], false
+	}
 	for _, one := range w.list("budgets") {
 		name, amount, _ := strings.Cut(one, ":")
 		n, err := cluster.ParseMoney(amount)
@@ -116,6 +125,9 @@ func (x *script) burst(w scriptLine) string {
 	}
 	for i := range p.QOS {
 		p.QOS[i].Open = true
+		if p.QOS[i].Name == "interactive" {
+			p.QOS[i].Burst = burstMode(w.keys["interactive"])
+		}
 		if p.QOS[i].Name == "batch" {
 			p.QOS[i].MinOnDemand = int32(w.number("ondemand", 0))
 		}

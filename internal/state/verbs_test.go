@@ -63,7 +63,7 @@ func (x *script) run(line string) string {
 		return x.qos(w)
 	case "offers", "burst", "launch", "lease", "endleases", "leases", "pauses", "spend", "left", "restored":
 		return x.ofLeases(verb, w)
-	case "jobs", "request":
+	case "jobs", "request", "partitions":
 		return x.ofJobs(verb, w)
 	case "nodes", "fleet", "fence", "fences", "topology":
 		return x.ofNodes(verb, w)
@@ -77,8 +77,15 @@ func (x *script) run(line string) string {
 
 // ofJobs lists all jobs, or what one of them requests.
 func (x *script) ofJobs(verb string, w scriptLine) string {
-	if verb == "jobs" {
+	switch verb {
+	case "jobs":
 		return x.jobs()
+	case "partitions":
+		var lines []string
+		for j := range x.s.View().Jobs(0) {
+			lines = append(lines, fmt.Sprintf("%s burst %q in %s", j.Ref(), j.Spec.Burst.Mode, strings.Join(j.Spec.AllPartitions(), ",")))
+		}
+		return strings.Join(lines, "\n")
 	}
 	id, err := strconv.Atoi(w.plain[0])
 	j, known := x.s.View().Job(cluster.JobID(id))

@@ -4,6 +4,8 @@
 package admission
 
 import (
+	"iter"
+
 	"github.com/greylag/greylag/internal/cow"
 	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -21,4 +23,6 @@ type Checker struct {
 	// Localities caches the locality of whole partitions. It must be cleared when Index or Fabric
 	// changes.
 	Localities map[string]*Locality
+	// Offers yields those of the cloud. Without any, no job is refused that requests leased nodes.
+	Offers iter.Seq[*cluster.Offer]
 }

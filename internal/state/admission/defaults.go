@@ -19,6 +19,9 @@ import (
 // least one must allow the job. The defaults are those of the first. old is the
 // specification that an update changes; nil for a submission.
 func (x *Checker) ApplyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *command.Refusal {
+	if refusal := x.setCloud(spec, old); refusal != nil {
+		return refusal
+	}
 	part, known := x.Policy.Partition(spec.Partition)
 	switch {
 	case !known && spec.Partition == "":
@@ -40,12 +43,14 @@ func (x *Checker) ApplyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *c
 	}
 	qos, _ := x.Policy.QOSNamed(spec.QOS)
 	if defaultTime {
-		spec.TimeLimit = cmp.Or(qos.DefaultTime, part.DefaultTime, part.MaxTime)
-		if part.MaxTime > 0 {
-			spec.TimeLimit = min(spec.TimeLimit, part.MaxTime)
-		}
-		if qos.MaxTime > 0 && (spec.TimeLimit == 0 || spec.TimeLimit > qos.MaxTime) {
-			spec.TimeLimit = qos.MaxTime
+		spec.TimeLimit = defaultTimeLimit(&qos, &part)
+	}
+	if x.defaultBurst(spec, &qos, &part) {
+		return x.ApplyDefaults(spec, old, defaultTime)
+	}
+	if spec.Burst.On() {
+		if refusal := x.checkCloud(spec); refusal != nil {
+			return refusal
 		}
 	}
 	if spec.Retry.Limit == cluster.DefaultRetry {
@@ -71,6 +76,18 @@ func (x *Checker) ApplyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *c
 		}
 	}
 	return refusal
+}
+
+// defaultTimeLimit returns the time limit of a job that requests none; 0 means no limit.
+func defaultTimeLimit(qos *cluster.QOS, part *cluster.Partition) time.Duration {
+	limit := cmp.Or(qos.DefaultTime, part.DefaultTime, part.MaxTime)
+	if part.MaxTime > 0 {
+		limit = min(limit, part.MaxTime)
+	}
+	if qos.MaxTime > 0 && (limit == 0 || limit > qos.MaxTime) {
+		limit = qos.MaxTime
+	}
+	return limit
 }
 
 // replaced reports whether an update moves a job to other partitions or changes how many

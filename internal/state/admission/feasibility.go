@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,6 +45,14 @@ func (x *Checker) NodesFor(spec *cluster.JobSpec) (least, most int32) {
 	var cpus, nodes int64
 	for _, name := range spec.AllPartitions() {
 		part, _ := x.Policy.Partition(name)
+		if part.Cloud() {
+			for o := range x.Offers {
+				if x.mayLease(spec, o) {
+					cpus, nodes = max(cpus, int64(o.CPUs)), max(nodes, int64(cmp.Or(x.Policy.Burst.MaxNodes, manyNodes)))
+				}
+			}
+			continue
+		}
 		place := x.Index.Partition(part.Name)
 		if place == nil {
 			continue
@@ -65,10 +74,13 @@ func (x *Checker) NodesFor(spec *cluster.JobSpec) (least, most int32) {
 func (x *Checker) fitsIn(spec *cluster.JobSpec, partition string) *command.Refusal {
 	place := x.Index.Partition(partition)
 	r := &spec.Request
-	if place == nil || len(place.nodes) == 0 {
+	part, _ := x.Policy.Partition(partition)
+	switch {
+	case part.Cloud(): // nodes of other kinds can be leased
+		return x.checkOffers(spec, partition)
+	case place == nil || len(place.nodes) == 0:
 		return nil
 	}
-	part, _ := x.Policy.Partition(partition)
 	where := nodeScope{partition: partition, most: int64(part.MaxNodes)}
 	names, shapes := place.nodes, place.shapes
 	if len(r.NodeList) > 0 || len(r.Exclude) > 0 || len(r.Regions) > 0 || spec.Reservation != "" {
