@@ -48,7 +48,11 @@ func (t *classes) of(job *cluster.Job, now cluster.Instant) *Class {
 func (t *classes) key(job *cluster.Job) classKey {
 	spec := job.Spec
 	key := keyOf(spec)
-	for _, name := range spec.AllPartitions() {
+	for i := -1; i < len(spec.OtherPartitions); i++ {
+		name := spec.Partition
+		if i >= 0 {
+			name = spec.OtherPartitions[i]
+		}
 		part := t.res.parts[name]
 		if part == nil {
 			continue
