@@ -189,7 +189,7 @@ func (c *checking) request(launch cluster.LeaseID, offer cluster.Offer) *burst.L
 	lease := cluster.Lease{Launch: launch, Try: 1}
 	return &burst.LaunchRequest{
 		Launch: launch, Try: 1, ClientToken: lease.ClientToken(c.cluster), Nodes: 1, Offer: offer, MaxPrice: offer.Price + offer.Price/4,
-		Lifetime: lifetime, Controllers: []string{"localhost:1"}, JoinToken: "check",
+		Lifetime: lifetime, Controllers: []string{"localhost:1"}, JoinToken: "join-token-of-a-check",
 	}
 }
 
