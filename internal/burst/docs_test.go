@@ -2,6 +2,7 @@ package burst
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -45,7 +46,7 @@ func TestObjectsOfThePage(t *testing.T) {
 	} else if prices, bad := p.prices(a); bad != nil || len(prices.Offers) != 1 || prices.Offers[0].Name != q.Launch.Offer {
 		t.Error(prices, bad)
 	}
-	if _, bad := readAnswer([]byte(blocks[3]), ExitPermanent); bad == nil || bad.Kind != ErrCapacity {
+	if _, bad := readAnswer([]byte(blocks[3]), ExitPermanent); bad == nil || !errors.Is(bad, ErrCapacity) {
 		t.Error(bad)
 	}
 }
