@@ -12,7 +12,8 @@ import (
 type Mark struct {
 	Point
 	Name   string
-	Strong bool // drawn dark, with its name next to it
+	Strong bool  // drawn dark, with its name next to it
+	Hue    uint8 // of a strong one, below [Hues]; 0: 1
 }
 
 // Scatter is a picture of values on two linear axes.
@@ -47,7 +48,7 @@ func (s *Scatter) WriteSVG(w io.Writer) error {
 			}
 			ink, cx, cy := "#aaa", marginLeft+plotWide*x.at(m.X), marginTop+plotHigh*(1-y.at(m.Y))
 			if m.Strong {
-				ink = fill(1)
+				ink = fill(max(m.Hue, 1))
 				left, top := names.place(cx+8, cy+4, m.Name)
 				fmt.Fprintf(out, `<text x="%.1f" y="%.1f" fill="%s">%s</text>`+"\n", left, top, ink, escape(m.Name))
 			}

@@ -8,7 +8,7 @@ import (
 // TestScatter: values on both axes from 0 to 10, the names of strong marks only, one below the other.
 func TestScatter(t *testing.T) {
 	s := Scatter{Title: "t", XName: "slowdown", YName: "wait", Marks: []Mark{
-		{Point{0, 0}, "a<b", false}, {Point{10, 10}, "best", true}, {Point{10, 10}, "same", true},
+		{Point{0, 0}, "a<b", false, 0}, {Point{10, 10}, "best", true, 0}, {Point{10, 10}, "same", true, 0},
 	}}
 	text := drawn(t, s.WriteSVG, ">slowdown<", ">wait<", `cx="70.0" cy="354.0" r="4" fill="#aaa"><title>a&lt;b</title>`,
 		`<text x="698.0" y="38.0" fill="hsl(0,60%,45%)">best</text>`, `<text x="698.0" y="51.0" fill="hsl(0,60%,45%)">same</text>`)
@@ -42,7 +42,7 @@ func TestScatterOfNothing(t *testing.T) { drawn(t, (&Scatter{}).WriteSVG, "</svg
 func TestScatterOfManyNames(t *testing.T) {
 	var s Scatter
 	for i := range 200 {
-		s.Marks = append(s.Marks, Mark{Point{float64(i%7) / 3, float64(i) / 1e3}, "a long name", true})
+		s.Marks = append(s.Marks, Mark{Point{float64(i%7) / 3, float64(i) / 1e3}, "a long name", true, 0})
 	}
 	if text := drawn(t, s.WriteSVG); strings.Count(text, "</text>") < 200 {
 		t.Error("a name is missing")

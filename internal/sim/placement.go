@@ -38,7 +38,7 @@ func placement(o *Outcome) Placement {
 	for i := range o.Results {
 		r := &o.Results[i]
 		n := r.Job.Spec.Request.TotalGPUs()
-		if r.Start == 0 || n < 2 {
+		if r.Start == 0 || n < 2 || r.OnCloud() {
 			continue
 		}
 		p.GPUJobs++
@@ -110,7 +110,7 @@ func stranded(o *Outcome, domains map[string][]string) float64 {
 	shifts := make([]usageChange, 0, 3*len(o.Results))
 	for i := range o.Results {
 		r := &o.Results[i]
-		if r.Start == 0 || r.End == 0 {
+		if r.Start == 0 || r.End == 0 || r.OnCloud() {
 			continue
 		}
 		shifts = append(shifts, usageChange{r.Job.Submit, 1, 0, nil}, usageChange{r.Start, -1, 1, r.Nodes}, usageChange{r.End, 0, -1, r.Nodes})

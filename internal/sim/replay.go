@@ -40,6 +40,7 @@ type Outcome struct {
 	Replanned int             // passes that planned all jobs again
 	Stale     int             // starts that no longer fitted the state
 	Faults    *FaultSummary   // nil without injected faults
+	Cloud     *CloudSummary   // nil without a cloud
 }
 
 // Replay runs a workload, in order of submission, until nothing more can happen.

@@ -17,8 +17,8 @@ type Distribution struct {
 	Max  float64 `json:"max"`
 }
 
-// distribution sorts d and measures it.
-func distribution(d []time.Duration) Distribution {
+// DistributionOf sorts d and measures it.
+func DistributionOf(d []time.Duration) Distribution {
 	if len(d) == 0 {
 		return Distribution{}
 	}
@@ -54,8 +54,8 @@ type Summary struct {
 	Waited      int           `json:"waited"` // of these, those that started later than they were submitted
 	Refused     int           `json:"refused"`
 	Never       int           `json:"never_started"`
-	Capacity    int64         `json:"capacity"` // GPUs, or CPUs if no job has a GPU
-	Utilisation float64       `json:"utilisation"`
+	Capacity    int64         `json:"capacity"`    // GPUs, or CPUs if no job has a GPU
+	Utilisation float64       `json:"utilisation"` // of the machine, without leased nodes
 	Makespan    float64       `json:"makespan"`
 	Wait        Distribution  `json:"wait"`
 	Slowdown    float64       `json:"mean_bounded_slowdown"` // bound: 10 s
@@ -66,6 +66,7 @@ type Summary struct {
 	Pass        PassTimes     `json:"pass"`
 	Stale       int           `json:"stale_starts"`
 	Faults      *FaultSummary `json:"faults,omitempty"` // of a replay with faults or prices
+	Cloud       *CloudSummary `json:"cloud,omitempty"`  // of a replay with a cloud
 }
 
 // PassTimes is the durations of passes, in milliseconds.
@@ -84,7 +85,7 @@ const bound = 10 * time.Second
 
 // Summarise measures an outcome. O(jobs log jobs + jobs × nodes of each).
 func Summarise(o *Outcome) Summary {
-	s := Summary{Jobs: len(o.Results), Stale: o.Stale, Faults: o.Faults, Promises: Promises{Causes: map[string]int{}}}
+	s := Summary{Jobs: len(o.Results), Stale: o.Stale, Faults: o.Faults, Cloud: o.Cloud, Promises: Promises{Causes: map[string]int{}}}
 	if s.Capacity = int64(o.Machine.GPUs()); s.Capacity == 0 || !o.anyGPU() {
 		s.Capacity = int64(o.Machine.CPUs())
 	}
@@ -110,7 +111,9 @@ func Summarise(o *Outcome) Summary {
 			s.Waited++
 		}
 		last = max(last, r.End)
-		work += float64(r.Job.size()) * run.Seconds()
+		if !r.OnCloud() {
+			work += float64(r.Job.size()) * run.Seconds()
+		}
 		slowdown += max(1, (wait+run).Seconds()/max(run, bound).Seconds())
 		if r.Waited && r.Planned > 0 {
 			planned++
@@ -124,7 +127,7 @@ func Summarise(o *Outcome) Summary {
 		s.Slowdown = slowdown / float64(s.Ended)
 		s.PlanError = wrong / float64(max(planned, 1))
 	}
-	s.Wait = distribution(waits)
+	s.Wait = DistributionOf(waits)
 	s.Fairness = fairness(o)
 	s.Placement = placement(o)
 	s.Pass = passTimes(o)

@@ -15,7 +15,7 @@ import (
 const maxLanes = 1 << 17
 
 // WriteSVG draws the use of each GPU (CPU, if there is no GPU) over time and the utilisation of the
-// machine, one colour per user. O(jobs × lanes of each).
+// machine, one colour per user. It omits jobs on leased nodes. O(jobs × lanes of each).
 func WriteSVG(w io.Writer, o *Outcome, title string) error {
 	p := &picture.Jobs{Title: title, From: cluster.Never, Unit: "GPUs", Lanes: o.Machine.GPUs()}
 	gpus := p.Lanes > 0
@@ -48,7 +48,7 @@ func gpuBars(o *Outcome) []picture.Bar {
 	}
 	for i := range o.Results {
 		r := &o.Results[i]
-		if r.End == 0 {
+		if r.End == 0 || r.OnCloud() {
 			continue
 		}
 		for k := range r.Nodes {
@@ -72,7 +72,7 @@ func cpuBars(o *Outcome, lanes int32) []picture.Bar {
 	var bars []picture.Bar
 	order := make([]int, 0, len(o.Results))
 	for i := range o.Results {
-		if o.Results[i].End > 0 {
+		if o.Results[i].End > 0 && !o.Results[i].OnCloud() {
 			order = append(order, i)
 		}
 	}

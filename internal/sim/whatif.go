@@ -84,19 +84,14 @@ func WhatIf(snapshot []byte, c *Changes, o Options) ([]Forecast, cluster.Instant
 // continueSaved runs a saved cluster until nothing more can happen, and returns the results of the
 // jobs that were pending.
 func continueSaved(snapshot []byte, c *Changes, o Options) ([]Result, cluster.Instant, error) {
-	s, err := state.Decode(bytes.NewReader(snapshot))
+	v, err := Continue(snapshot, o.Check)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", ErrSnapshot, err)
-	}
-	v := resume(s, o.Check)
-	if err := v.change(c); err != nil {
 		return nil, 0, err
 	}
-	now := v.Now
-	lasts := limitOf
-	if c.Expected {
-		lasts = expectedRunTime(s.View())
+	if err := v.Change(c); err != nil {
+		return nil, 0, err
 	}
+	now, lasts := v.Now, RunTimes(v.State.View(), c.Expected)
 	jobs := make([]Job, len(c.Jobs))
 	for i := range c.Jobs {
 		jobs[i] = Job{Name: "added", Submit: now, Run: lasts(&c.Jobs[i]), Spec: &c.Jobs[i]}
@@ -114,6 +109,36 @@ func continueSaved(snapshot []byte, c *Changes, o Options) ([]Result, cluster.In
 	return r.Results[:added+len(kept)], now, nil
 }
 
+// Continue returns the saved cluster of a snapshot.
+func Continue(snapshot []byte, check bool) (*Virtual, error) {
+	s, err := state.Decode(bytes.NewReader(snapshot))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSnapshot, err)
+	}
+	return resume(s, check), nil
+}
+
+// RunTimes returns the run times of the jobs of a saved cluster: their time limits, or what it expects.
+func RunTimes(v *state.View, expected bool) func(*cluster.JobSpec) time.Duration {
+	if expected {
+		return expectedRunTime(v)
+	}
+	return limitOf
+}
+
+// EndOf returns when a job of a saved cluster ends that has an allocation: after its expected run time, or at its limit if it has run for
+// longer.
+func (v *Virtual) EndOf(j *cluster.Job, lasts func(*cluster.JobSpec) time.Duration) cluster.Instant {
+	end := j.Started.Add(lasts(j.Spec))
+	switch {
+	case j.State == cluster.Completing:
+		return v.Now
+	case end <= v.Now:
+		end = j.Started.Add(limitOf(j.Spec))
+	}
+	return max(v.Now, end)
+}
+
 // expectedRunTime returns the expected run time of jobs, at most their limit; the limit if the
 // state expects none.
 func expectedRunTime(v *state.View) func(*cluster.JobSpec) time.Duration {
@@ -127,8 +152,7 @@ func expectedRunTime(v *state.View) func(*cluster.JobSpec) time.Duration {
 	}
 }
 
-// adoptJobs adds the jobs of a saved cluster. A running job ends after its expected run time; one
-// that has run for longer ends at its limit.
+// adoptJobs adds the jobs of a saved cluster.
 func (r *Replayer) adoptJobs(lasts func(*cluster.JobSpec) time.Duration) {
 	r.saved = true
 	for j := range r.State.View().Jobs(0) {
@@ -138,14 +162,7 @@ func (r *Replayer) adoptJobs(lasts func(*cluster.JobSpec) time.Duration) {
 		res := Result{Job: job, ID: j.ID, Attempt: j.Attempt, Waited: true, waits: j.State == cluster.Pending}
 		if !res.waits {
 			res.Start, res.Nodes = j.Started, j.Alloc.Nodes
-			if j.Started.Add(job.Run) <= r.Now {
-				job.Run = limitOf(j.Spec)
-			}
-			end := max(r.Now, j.Started.Add(job.Run))
-			if j.State == cluster.Completing {
-				end = r.Now
-			}
-			r.ends.Push(ending{end, at})
+			r.ends.Push(ending{r.EndOf(j, lasts), at})
 		}
 		r.Results = append(r.Results, res)
 	}
@@ -158,8 +175,8 @@ func limitOf(spec *cluster.JobSpec) time.Duration {
 	return spec.TimeLimit
 }
 
-// change applies the changes, all at the instant of the snapshot.
-func (v *Virtual) change(c *Changes) error {
+// Change applies the changes, all at the instant of the snapshot.
+func (v *Virtual) Change(c *Changes) error {
 	if c.Policy != nil {
 		if err := v.Must(&command.ApplyPolicy{Actor: Administrator(), Policy: *c.Policy}); err != nil {
 			return err

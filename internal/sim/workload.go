@@ -111,3 +111,23 @@ func (v *Virtual) submission(spec *cluster.JobSpec) *command.SubmitJobs {
 
 // String returns the job's name for messages.
 func (j *Job) String() string { return fmt.Sprintf("job %s", j.Name) }
+
+// Spread returns jobs whose GPUs may be on any number of nodes, the fewest that have enough.
+func Spread(jobs []Job) []Job {
+	specs := map[*cluster.JobSpec]*cluster.JobSpec{}
+	all := make([]Job, len(jobs))
+	for i := range jobs {
+		all[i] = jobs[i]
+		spec := specs[jobs[i].Spec]
+		if spec == nil {
+			s := *jobs[i].Spec
+			if n := s.Request.TotalGPUs(); n > 0 {
+				s.Request.Nodes, s.Request.GPUsPerNode, s.Request.GPUs = 0, 0, n
+			}
+			spec = &s
+			specs[jobs[i].Spec] = spec
+		}
+		all[i].Spec = spec
+	}
+	return all
+}

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/sim"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // facts returns a summary as text.
@@ -39,6 +41,13 @@ func facts(s *sim.Summary, under *settings) [][2]string {
 	}
 	if s.Faults != nil {
 		out = append(out, faultFacts(s.Faults)...)
+	}
+	if c := s.Cloud; c != nil {
+		out = append(out,
+			[2]string{"cloud", fmt.Sprintf("%.1f node-hours, %s %s", c.Hours, cluster.FormatMoney(c.Cost), c.Currency)},
+			[2]string{"leases", fmt.Sprintf("%d, %d nodes joined; %d requests, %d refused", c.Leases, c.Joined, c.Launches, c.Refused)},
+			[2]string{"on leased nodes", fmt.Sprintf("%s; %d nodes reclaimed, %s", ui.Count(int64(c.Attempts), "attempt"), c.Reclaims, ui.Count(int64(c.Restarts), "restart"))},
+		)
 	}
 	if s.Stale > 0 {
 		out = append(out, [2]string{"stale starts", fmt.Sprint(s.Stale)})

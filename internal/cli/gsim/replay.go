@@ -10,6 +10,7 @@ import (
 
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/sim"
+	"github.com/greylag/greylag/internal/sim/cloudsim"
 	"github.com/greylag/greylag/internal/sim/faultsim"
 	"github.com/greylag/greylag/internal/sim/oracle"
 	"github.com/greylag/greylag/internal/sim/trace"
@@ -21,6 +22,8 @@ type replaying struct {
 	input
 	rules
 	trials
+	clouds
+	bursting
 	events   string
 	csv, svg string
 	check    bool
@@ -40,6 +43,8 @@ func (t *tool) replay() *cobra.Command {
 	r.input.flags(c)
 	r.rules.flags(c)
 	r.trials.flags(c)
+	r.clouds.flags(c, "burst", "; all jobs may then run on leased nodes")
+	r.bursting.flags(c)
 	f := c.Flags()
 	f.StringVar(&r.order, "order", orderPriority, "order of jobs: priority (age, fair share, QOS...) or fcfs: by submission")
 	f.StringVar(&r.horizon, "promise-horizon", "", "window in which planned starts are promises: a time, 0 or unlimited")
@@ -63,6 +68,9 @@ func (r *replaying) run(c *cobra.Command, name string) error {
 	}
 	policy, err := r.rules.apply(c)
 	if err != nil {
+		return err
+	}
+	if err := r.bursting.applyTo(policy); err != nil {
 		return err
 	}
 	log, fleet, err := r.load(name)
@@ -91,8 +99,13 @@ func (r *replaying) words() error {
 	if err := oneOf("events", r.events, "production", "oracle"); err != nil {
 		return err
 	}
+	if r.offers != "" && (r.faults != "" || r.trials.price != "") {
+		return &ui.UsageError{Problem: "--burst does not support faults and prices", Advice: "leave --faults and --price out"}
+	}
 	if r.events == "oracle" {
 		switch {
+		case r.offers != "":
+			return &ui.UsageError{Problem: "--events oracle does not support --burst", Advice: "leave it out"}
 		case r.faults != "" || r.price != "":
 			return &ui.UsageError{Problem: "--events oracle does not support faults and prices", Advice: "leave it out"}
 		case r.flat == 0:
@@ -122,6 +135,13 @@ func (r *replaying) simulate(log *trace.Trace, fleet *sim.Machine, policy *clust
 		return sim.ReplayPublished(log, r.flat, a)
 	}
 	jobs := sim.Workload(log, fleet, r.procs == "gpu")
+	kinds, err := r.clouds.read("burst", nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(kinds) > 0 {
+		return cloudsim.Replay(fleet, policy, jobs, &cloudsim.Options{Kinds: kinds, Seed: r.seed}, r.options())
+	}
 	if trials != nil {
 		return faultsim.Replay(fleet, policy, jobs, trials, r.options())
 	}

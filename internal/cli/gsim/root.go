@@ -113,7 +113,7 @@ func (t *tool) root() *cobra.Command {
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")
-	root.AddCommand(t.replay(), t.front(), t.generate(), t.pass(), t.snapshot(), t.whatIf(), t.reliability())
+	root.AddCommand(t.replay(), t.front(), t.generate(), t.pass(), t.snapshot(), t.whatIf(), t.reliability(), t.burst())
 	return root
 }
 

@@ -88,6 +88,10 @@ type asking struct {
 	user   string
 	check  bool
 	saves  checkpointing
+	clouds
+	values string
+	seed   uint64
+	svg    string
 }
 
 func (t *tool) whatIf() *cobra.Command {
@@ -99,7 +103,8 @@ func (t *tool) whatIf() *cobra.Command {
 			"options, and print when each pending job would start. Jobs run until their time limit,\n" +
 			"which gives the latest starts, or with --runtimes expected as long as jobs of the same\n" +
 			"user, name, script and size usually did.\n" +
-			"SNAPSHOT is a file of gsim snapshot or gctl cluster snapshot.",
+			"With --burst it prints instead how long the jobs wait, and what cloud nodes cost, for each value of\n" +
+			"saved time. SNAPSHOT is a file of gsim snapshot or gctl cluster snapshot.",
 		RunE: func(_ *cobra.Command, args []string) error { return a.run(args[0]) },
 	}
 	f := c.Flags()
@@ -111,6 +116,10 @@ func (t *tool) whatIf() *cobra.Command {
 	f.StringVar(&a.user, "user", defaultUser, "user of the added jobs, for fair share and charges; the default, what-if, has no usage and no account")
 	f.StringVar(&a.lasts, "runtimes", "limits", "run times of jobs: limits, or expected (learned from similar jobs)")
 	f.BoolVar(&a.check, "check", false, "check all invariants after every command: slow")
+	a.clouds.flags(c, "burst", "; prints waits and costs for each of --burst-values")
+	f.StringVar(&a.values, "burst-values", "0,0.25,0.5,1,2,4", "with --burst: what an hour less of waiting is worth for each GPU")
+	f.Uint64Var(&a.seed, "seed", 1, "with --burst: random seed of the cloud")
+	f.StringVar(&a.svg, "svg", "", "with --burst: draw wait against cost into this file")
 	f.DurationVar(&a.saves.every, "checkpoint-every", 0, "print what a checkpoint at this interval would cost and save each job, instead of start times")
 	f.DurationVar(&a.saves.write, "checkpoint-write", time.Minute, "with --checkpoint-every: how long a save stops the program, if it was not measured")
 	f.DurationVar(&a.saves.restart, "restart-time", 10*time.Minute, "with --checkpoint-every: from a failure until the program works again")
@@ -132,6 +141,9 @@ func (a *asking) run(name string) error {
 	changes, err := a.changes()
 	if err != nil {
 		return err
+	}
+	if a.offers != "" || a.prices != "" {
+		return a.writeBurst(name, data, changes)
 	}
 	list, now, err := sim.WhatIf(data, changes, sim.Options{Check: a.check})
 	if errors.Is(err, sim.ErrSnapshot) {
@@ -319,7 +331,7 @@ func (t *tool) spec(line string) (cluster.JobSpec, error) {
 	}
 	spec := cluster.JobSpec{
 		Name: o.Name, Account: o.Account, Partition: o.Partition, OtherPartitions: o.Others, QOS: o.QOS, Reservation: o.Reservation,
-		Request: o.Request, Nice: o.Nice, TimeLimit: time.Hour, Owner: cluster.Identity{User: defaultUser, UID: 65533, GID: 65533},
+		Burst: o.Burst, Image: o.Image, Request: o.Request, Nice: o.Nice, TimeLimit: time.Hour, Owner: cluster.Identity{User: defaultUser, UID: 65533, GID: 65533},
 	}
 	if spec.Name == "" {
 		spec.Name = "what-if"
