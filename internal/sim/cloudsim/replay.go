@@ -36,7 +36,8 @@ type replay struct {
 	seen    uint64 // the number of commands before the last passes
 	leases  bool   // there are some that are not GONE
 	pausing map[cluster.JobID]cluster.Instant
-	reports []task // to be sent once the present command is over
+	plain   []sim.Job // as the workload has them: those that no offer suits run on the site alone
+	reports []task    // to be sent once the present command is over
 	summary sim.CloudSummary
 }
 
@@ -63,6 +64,7 @@ func Replay(f *sim.Machine, policy *cluster.Policy, jobs []sim.Job, t *Options, 
 		return nil, err
 	}
 	x := newReplay(v, bursting(jobs, p), t, o)
+	x.plain = jobs
 	if err := x.run(); err != nil {
 		return nil, fmt.Errorf("seed %d: %w", t.Seed, err)
 	}
@@ -209,10 +211,12 @@ func (x *replay) processInstant() error {
 	return x.lead()
 }
 
-// submit submits a job.
+// submit submits a job. One that may not burst runs on the site alone.
 func (x *replay) submit(i int) error {
-	spec := x.Jobs[i].Spec
-	answer, err := x.Apply(&command.SubmitJobs{Actor: command.Actor{Identity: spec.Owner, Source: "simulation"}, Jobs: []command.Submission{{Spec: *spec}}})
+	answer, err := x.send(x.Jobs[i].Spec)
+	if _, refused := answer.(*command.Refusal); refused && err == nil && i < len(x.plain) {
+		answer, err = x.send(x.plain[i].Spec)
+	}
 	if err != nil {
 		return err
 	}
@@ -225,6 +229,10 @@ func (x *replay) submit(i int) error {
 		x.Done++
 	}
 	return nil
+}
+
+func (x *replay) send(spec *cluster.JobSpec) (command.Result, error) {
+	return x.Apply(&command.SubmitJobs{Actor: command.Actor{Identity: spec.Owner, Source: "simulation"}, Jobs: []command.Submission{{Spec: *spec}}})
 }
 
 // passes makes passes until the scheduler and the rule have nothing left to do; none if nothing has changed.
