@@ -44,7 +44,7 @@ func (w *world) lease(owner cluster.Identity, nodes int32, token pki.TokenHash) 
 	submitted, index := w.proposed(&command.SubmitJobs{
 		Actor: command.Actor{Identity: owner},
 		Jobs: []command.Submission{{Spec: cluster.JobSpec{
-			Name: "test", Partition: "cloud", WorkDir: "/", TimeLimit: time.Hour, Burst: cluster.Burst{Mode: cluster.BurstOnly},
+			Name: "test", Partition: "cloud", WorkDir: "/", Image: "example.org/image:1", TimeLimit: time.Hour, Burst: cluster.Burst{Mode: cluster.BurstOnly},
 			Request: cluster.Request{Nodes: nodes, TasksPerNode: 1, CPUsPerTask: 1},
 		}}},
 	})

@@ -79,9 +79,9 @@ func cloudCluster(t *testing.T, r *rand.Rand) *Virtual {
 	for i := range 12 {
 		spec := cluster.JobSpec{
 			Name: fmt.Sprintf("j%d", i), Owner: cluster.Identity{User: "ada", UID: 1000, GID: 1000}, Partition: "main", QOS: oneOf(r, "standard", "batch"),
-			TimeLimit: time.Duration(1+r.IntN(300)) * time.Minute,
-			Burst:     cluster.Burst{Mode: oneOf(r, cluster.BurstAllow, cluster.BurstOnly), MaxCost: oneOf(r, int64(0), 20*cluster.OneUnit), Market: oneOf(r, cluster.AnyMarket, cluster.Spot)},
-			Request:   cluster.Request{Nodes: oneOf(r, int32(1), 1, 2), GPUsPerNode: oneOf(r, int32(1), 8), TasksPerNode: 1, CPUsPerTask: 1},
+			TimeLimit: time.Duration(1+r.IntN(300)) * time.Minute, Image: "example.org/image:1",
+			Burst:   cluster.Burst{Mode: oneOf(r, cluster.BurstAllow, cluster.BurstOnly), MaxCost: oneOf(r, int64(0), 20*cluster.OneUnit), Market: oneOf(r, cluster.AnyMarket, cluster.Spot)},
+			Request: cluster.Request{Nodes: oneOf(r, int32(1), 1, 2), GPUsPerNode: oneOf(r, int32(1), 8), TasksPerNode: 1, CPUsPerTask: 1},
 		}
 		if spec.Burst.Mode == cluster.BurstOnly {
 			spec.Partition = "cloud"
