@@ -88,6 +88,10 @@ func Describe(c command.Command, r command.Result, before *cluster.Policy, s Sta
 		return describeNodes(c)
 	case *command.CommitPlan:
 		return describePlan(c, r, s)
+	case *command.UpdateLeases:
+		return describeLeases(c, s)
+	case *command.EndLeases:
+		return describeEndLeases(c)
 	case *command.ApplyPolicy:
 		return describePolicy(c, r, before, s.Policy())
 	case *command.EditAccounts:
@@ -209,6 +213,14 @@ func describeNodes(c *command.UpdateNodes) Description {
 	return Description{"nodes " + kinds[c.Action], c.Actor, strings.TrimSuffix(names+": "+sanitize(c.Reason), ": ")}
 }
 
+// refOf returns the reference of a job: 92_11 for element 103.
+func refOf(s State, id cluster.JobID) string {
+	if j, found := s.ActiveJob(id); found {
+		return j.Ref().String()
+	}
+	return id.String()
+}
+
 // describePlan lists starts, broken promises with their causes, and preemptions.
 func describePlan(c *command.CommitPlan, r command.Result, s State) Description {
 	done, ok := r.(*command.Committed)
@@ -231,12 +243,7 @@ func describePlan(c *command.CommitPlan, r command.Result, s State) Description 
 		}
 		words = append(words, fmt.Sprintf("start %s%s on %s", j.Ref(), attempt, hostlist.Compress(names)))
 	}
-	ref := func(id cluster.JobID) string { // 92_11 for element 103
-		if j, found := s.ActiveJob(id); found {
-			return j.Ref().String()
-		}
-		return id.String()
-	}
+	ref := func(id cluster.JobID) string { return refOf(s, id) }
 	for i := range c.Plan.Verdicts {
 		if v := &c.Plan.Verdicts[i]; v.Broken != "" {
 			words = append(words, fmt.Sprintf("promise of %s broken: %s", ref(v.Job), sanitize(v.Broken)))
@@ -261,6 +268,7 @@ func describePlan(c *command.CommitPlan, r command.Result, s State) Description 
 		}
 		words = append(words, fmt.Sprintf("grant %s to %s", hostlist.Compress(names), ref(g.Job)))
 	}
+	words = append(words, launches(&c.Plan, done, s)...)
 	if len(words) == 0 {
 		return Description{}
 	}

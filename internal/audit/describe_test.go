@@ -33,8 +33,8 @@ func (s fixedState) Policy() *cluster.Policy       { return s.policy }
 
 var (
 	root    = command.Actor{Identity: cluster.Identity{User: "root"}, Role: command.RoleAdmin, Source: "10.0.0.1"}
-	before  = &cluster.Policy{Version: 1}
-	after   = &cluster.Policy{Version: 2, Admins: []string{"root"}, Partitions: []cluster.Partition{{Name: "main"}}}
+	before  = &cluster.Policy{Version: 1, Burst: cluster.BurstPolicy{Currency: "USD"}}
+	after   = &cluster.Policy{Version: 2, Admins: []string{"root"}, Partitions: []cluster.Partition{{Name: "main"}}, Burst: cluster.BurstPolicy{Currency: "USD"}}
 	second  = cluster.Instant(time.Second)
 	refusal = &command.Refusal{Code: command.Denied, Message: "not\nallowed"}
 	refs    = []cluster.JobRef{{ID: 7, Index: 3}, {ID: 9, Index: cluster.NoIndex}}
@@ -104,6 +104,18 @@ var descriptions = []struct {
 		Reclaims: []cluster.Reclaim{{Job: 10, Nodes: []string{"n2", "n1"}, For: 11}}, Grants: []cluster.NodeGrant{{Job: 11, Nodes: []cluster.NodeAllocation{{Node: "n4"}}}},
 	}}, &command.Committed{}, "plan: reclaim n[1-2] from 7_3 for 11; grant n4 to 11"},
 	{&command.CommitPlan{Plan: cluster.Plan{Reclaims: []cluster.Reclaim{{Job: 10, Nodes: []string{"n2"}}}}}, &command.Committed{}, "plan: reclaim n2 from 7_3 for a reservation or a drain"},
+	{&command.CommitPlan{Plan: cluster.Plan{Launches: []cluster.Launch{{Job: 10, Offer: cluster.OfferKey{Name: "p5/us-east-1a", Market: cluster.Spot}, Nodes: 2, Cost: 12_500_000, Why: "it starts 3 h earlier"}}}},
+		&command.Committed{}, "plan: lease 2 nodes p5/us-east-1a (spot) for job 7_3: worst-case cost 12.50 USD: it starts 3 h earlier"},
+	{&command.CommitPlan{Plan: cluster.Plan{Launches: []cluster.Launch{{Job: 11, Nodes: 2}}}}, &command.Committed{Stale: []command.Stale{{Job: 11}}}, ""},
+	{&command.SetOffers{Offers: make([]cluster.Offer, 2)}, &command.Done{}, ""},
+	{&command.UpdateLeases{Updates: []command.LeaseUpdate{
+		{Lease: 3, Event: command.LaunchRequested, Try: 1}, {Lease: 4, Event: command.LaunchDelayed}, {Lease: 4, Event: command.LaunchFailed, Try: 2, Why: "no capacity"},
+		{Lease: 3, Event: command.LeaseStarted, Instance: "i-1", Price: 3_500_000}, {Lease: 3, Event: command.LeaseReclaimed, Reclaim: second},
+		{Lease: 3, Event: command.LeaseEnded, Interrupted: true}, {Lease: 5, Event: command.LeaseEnded, Why: "gone"}, {Lease: 5, Event: command.LeaseConsole},
+	}}, &command.Done{}, "leases: launch 3: request 1 is sent; launch 4: request 2 failed: no capacity; lease 3: instance i-1, 3.50 USD an hour; " +
+		"lease 3: reclaimed by the cloud at 1970-01-01T00:00:01Z; lease 3: the cloud took its instance back; lease 5: its instance has ended: gone"},
+	{&command.UpdateLeases{Updates: []command.LeaseUpdate{{Lease: 4, Event: command.LaunchDelayed}}}, &command.Done{}, ""},
+	{&command.EndLeases{Actor: root, Leases: []cluster.LeaseID{3, 4}, Now: true, Why: "test"}, &command.Named{}, "leases end: 3 4 now: test"},
 	{&command.CommitPlan{}, &command.Committed{}, ""},
 	{&command.CommitPlan{}, refusal, ""},
 	{&command.Tick{}, &command.Done{}, ""},

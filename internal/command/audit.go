@@ -24,6 +24,7 @@ func AuditKinds() []string {
 		"nodes reboot", "nodes reboot when idle", "nodes cancel reboot",
 		"nodes fenced", "fence failed",
 		"nodes reboot timeout",
+		"leases", "leases end",
 	}
 }
 

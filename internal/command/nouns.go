@@ -74,6 +74,7 @@ func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	codec.Optional(c, &x.Members, membersFields)
 	codec.List(c, &x.Unfenced, codec.String)
 	codec.Int(c, &x.Causes.Damaged)
+	codec.Int(c, &x.Causes.Reclaimed)
 }
 
 func activityFields(c *codec.Coder, x *cluster.Activity) {

@@ -357,6 +357,11 @@ func (s *State) takeEvent(u *command.LeaseUpdate, l *cluster.Lease) {
 		s.leases.Pause(s.now, l.Offer.Key(), leases.NotAllowed, u.Why)
 	case u.Event == command.LeaseEnded && old.State == cluster.LeaseLaunched && !u.Interrupted:
 		s.leases.Pause(s.now, l.Offer.Key(), leases.NeverJoined, l.ID.NodeName()+" ended before it joined")
+	case u.Event == command.LeaseReclaimed:
+		s.takeBack(l)
+		return
+	case l.Interrupted:
+		s.endInterrupted(l.ID.NodeName())
 	}
 	s.putLease(l)
 }

@@ -25,6 +25,8 @@ func (s *State) evict(e *cluster.Preemption) string {
 		return "the job is no longer running"
 	case old.Attempt != e.Attempt:
 		return fmt.Sprintf("attempt %d is not the running one", e.Attempt)
+	case old.Preempting != nil && old.Preempting.By == 0:
+		return "the job ends already: the cloud takes its node back"
 	case old.Preempting != nil:
 		return fmt.Sprintf("the job ends for job %d already", old.Preempting.By)
 	case !waits:
@@ -77,8 +79,11 @@ func (s *State) askToSave(j *cluster.Job) {
 	s.send(s.index, j.ID, signal.Number, signal.BatchOnly)
 }
 
-// preempted returns the ending of a job for another one.
+// preempted returns the ending of a job for another one, or since the cloud takes its node back.
 func (s *State) preempted(j *cluster.Job, by *cluster.Preempting) ending {
+	if by.By == 0 {
+		return s.reclaimed(j, by.Ref)
+	}
 	of, _ := s.policy.QOSNamed(j.Spec.QOS)
 	j.Requester = by.User // a user who preempts their own job gets no refund
 	e := ending{

@@ -28,6 +28,7 @@ type reportDiff struct {
 	jobs    []taskChange
 	late    []credits.LateReport
 	proven  []cluster.JobID // jobs without tasks on the node that could still run
+	lease   *cluster.Lease  // with the notice that the cloud takes the node back; nil without a new one
 }
 
 // taskChange is a job with the task of a rank as reported, not yet advanced.
@@ -57,6 +58,9 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 	}
 	for _, id := range n.proven {
 		s.proveJob(id, c.Node)
+	}
+	if n.lease != nil {
+		s.takeBack(n.lease)
 	}
 	return &command.Done{Version: s.index}
 }
@@ -148,6 +152,9 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 	slices.SortFunc(result.jobs, func(a, b taskChange) int { return cmp.Compare(a.job.ID, b.job.ID) })
 	result.node = changed(old, c, leftovers)
 	result.proven = provenBy(old, c)
+	if l, known := t.leases.Get(old.Rental.Lease); known && c.Reclaim > 0 {
+		result.lease = t.leaseEnv().Reclaimed(l, c.Reclaim)
+	}
 	return result
 }
 

@@ -233,7 +233,7 @@ func (v *View) NextDue() cluster.Instant {
 // proposed. A report that would be refused must be proposed. O((tasks of the node) log n).
 func (v *View) NothingNew(r *command.ReportTasks) bool {
 	n := v.reportDiffOf(r)
-	return n.refusal == nil && n.node == nil && len(n.jobs)+len(n.late)+len(n.proven) == 0
+	return n.refusal == nil && n.node == nil && n.lease == nil && len(n.jobs)+len(n.late)+len(n.proven) == 0
 }
 
 // CheckSupported refuses limits of kinds that only a newer form of the credit journal has, until

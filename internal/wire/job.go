@@ -76,12 +76,12 @@ func writeRestartCauses(c cluster.RestartCauses) *greylagv1.RestartCauses {
 	if c == (cluster.RestartCauses{}) {
 		return nil
 	}
-	return &greylagv1.RestartCauses{NodeFailed: c.NodeFailed, TaskFailed: c.TaskFailed, Preempted: c.Preempted, Requeued: c.Requeued, Retried: c.Retried, TimedOut: c.TimedOut, DamagedCheckpoint: c.Damaged}
+	return &greylagv1.RestartCauses{NodeFailed: c.NodeFailed, TaskFailed: c.TaskFailed, Preempted: c.Preempted, Requeued: c.Requeued, Retried: c.Retried, TimedOut: c.TimedOut, DamagedCheckpoint: c.Damaged, Reclaimed: c.Reclaimed}
 }
 
 // ReadRestartCauses reads the restart causes in an answer.
 func ReadRestartCauses(p *greylagv1.RestartCauses) cluster.RestartCauses {
-	return cluster.RestartCauses{NodeFailed: p.GetNodeFailed(), TaskFailed: p.GetTaskFailed(), Preempted: p.GetPreempted(), Requeued: p.GetRequeued(), Retried: p.GetRetried(), TimedOut: p.GetTimedOut(), Damaged: p.GetDamagedCheckpoint()}
+	return cluster.RestartCauses{NodeFailed: p.GetNodeFailed(), TaskFailed: p.GetTaskFailed(), Preempted: p.GetPreempted(), Requeued: p.GetRequeued(), Retried: p.GetRetried(), TimedOut: p.GetTimedOut(), Damaged: p.GetDamagedCheckpoint(), Reclaimed: p.GetReclaimed()}
 }
 
 // canceller returns who cancelled a job, without users whose job preempted it or who requeued it,

@@ -84,6 +84,7 @@ type RestartCauses struct {
 	Retried    int32 // its own failure, which --retry-on names
 	TimedOut   int32 // its time limit, after progress
 	Damaged    int32 // the checkpoint to resume from was damaged
+	Reclaimed  int32 // the cloud took its node back
 }
 
 // ProgressTime is how long an attempt runs to count as progress: the limit of restarts counts only cluster
@@ -107,7 +108,7 @@ func (c RestartCauses) Words() string {
 	for _, x := range []struct {
 		n    int32
 		what string
-	}{{c.NodeFailed, "node failed"}, {c.TaskFailed, "task failed on its node"}, {c.Preempted, "preempted"}, {c.Requeued, "requeued"}, {c.Retried, "retried"}, {c.TimedOut, "continued at its time limit"}, {c.Damaged, "damaged checkpoint"}} {
+	}{{c.NodeFailed, "node failed"}, {c.TaskFailed, "task failed on its node"}, {c.Preempted, "preempted"}, {c.Requeued, "requeued"}, {c.Retried, "retried"}, {c.TimedOut, "continued at its time limit"}, {c.Damaged, "damaged checkpoint"}, {c.Reclaimed, "reclaimed by the cloud"}} {
 		if x.n > 0 {
 			words = append(words, fmt.Sprintf("%s %d", x.what, x.n))
 		}
@@ -116,11 +117,14 @@ func (c RestartCauses) Words() string {
 }
 
 // count adds a restart to the cause of the attempt's end, and returns the kind of failure.
-func (c *RestartCauses) count(outcome JobState, tasks *Tasks) Failure {
+func (c *RestartCauses) count(outcome JobState, reason Reason, tasks *Tasks) Failure {
 	ended := func(cause TaskCause) bool {
 		return slices.ContainsFunc(tasks.List(), func(t Task) bool { return t.Cause == cause })
 	}
 	switch {
+	case outcome == Preempted && reason == ReasonReclaimed:
+		c.Reclaimed++
+		return NoFailure
 	case outcome == Preempted:
 		c.Preempted++
 		return NoFailure
@@ -157,7 +161,7 @@ func (j *Job) CountRestart() Failure {
 		j.Failures = 0
 	}
 	j.Restarts++
-	failure := j.Causes.count(j.Outcome, j.Tasks)
+	failure := j.Causes.count(j.Outcome, j.Reason, j.Tasks)
 	switch failure {
 	case HardwareFailure, LaunchFailure:
 		j.Failures++

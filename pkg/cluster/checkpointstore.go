@@ -51,6 +51,8 @@ func (j *Job) saveTurn(at Instant, killWait time.Duration) int {
 	switch {
 	case j.Preempting == nil:
 		return 1
+	case j.Preempting.By == 0 && at.Add(j.WriteTime) > j.Preempting.At.Add(min(killWait, ReclaimLead)): // then the node is gone
+		return 2
 	case at.Add(j.WriteTime) > j.Preempting.At.Add(killWait):
 		return 2
 	}

@@ -36,10 +36,14 @@ func TestSaveOrder(t *testing.T) {
 			Checkpoints: []*Checkpoint{{Attempt: 1, Bytes: int64(bytes), Committed: now.Add(-unsaved)}}}
 	}
 	preempted := job(9, 1, time.Minute, 1000*GiB)
-	preempted.Preempting, preempted.WriteTime = &Preempting{At: now.Add(time.Minute)}, 90*time.Second
+	preempted.Preempting, preempted.WriteTime = &Preempting{By: 1, At: now.Add(time.Minute)}, 90*time.Second
 	late := job(10, 64, 10*time.Hour, GiB)
 	late.Preempting, late.WriteTime = preempted.Preempting, 91*time.Second
-	order := []*Job{preempted, job(3, 8, time.Hour, 10*GiB), job(2, 8, time.Hour, 100*GiB), job(1, 8, time.Minute, 100*GiB), job(4, 8, time.Minute, 100*GiB), late}
+	gone := job(11, 64, 10*time.Hour, GiB) // 20 s after its SIGTERM its node is gone
+	gone.Preempting, gone.WriteTime = &Preempting{At: now.Add(time.Minute), Ref: "cloud-1"}, 81*time.Second
+	inTime := job(12, 1, time.Second, 1000*GiB)
+	inTime.Preempting, inTime.WriteTime = gone.Preempting, 80*time.Second
+	order := []*Job{preempted, inTime, job(3, 8, time.Hour, 10*GiB), job(2, 8, time.Hour, 100*GiB), job(1, 8, time.Minute, 100*GiB), job(4, 8, time.Minute, 100*GiB), late, gone}
 	for i := range order {
 		for k := range order {
 			if got := SaveOrder(order[i], order[k], now, 30*time.Second); (got < 0) != (i < k) || (got == 0) != (i == k) {

@@ -38,11 +38,14 @@ type Preemption struct {
 	For     JobID
 }
 
-// Preempting is the notice to a running job that it ends for another one.
+// ReclaimLead is how long before the cloud takes a node back the tasks there get SIGTERM.
+const ReclaimLead = 20 * time.Second
+
+// Preempting is the notice to a running job that it ends for another one, or since the cloud takes its node back.
 type Preempting struct {
-	By   JobID
+	By   JobID   // 0: for no job
 	At   Instant // when its tasks get SIGTERM, unless they have ended before
-	Ref  string  // the other job, its user, QOS and GPUs
+	Ref  string  // the other job, its user, QOS and GPUs; without one, the node
 	User string
 	QOS  string
 	GPUs int32

@@ -73,7 +73,8 @@ const (
 	ReasonOutputLimit
 	ReasonInactiveLimit
 	ReasonCredentialsRefused
-	maxReason = ReasonCredentialsRefused
+	ReasonReclaimed
+	maxReason = ReasonReclaimed
 )
 
 var reasonNames = [...]string{
@@ -128,6 +129,7 @@ var reasonNames = [...]string{
 	ReasonOutputLimit:            "OutputLimit",
 	ReasonInactiveLimit:          "InactiveLimit",
 	ReasonCredentialsRefused:     "CredentialsRefused",
+	ReasonReclaimed:              "Reclaimed",
 }
 
 // String returns the code as scripts read it.

@@ -139,6 +139,7 @@ type causesJSON struct {
 	Retried    int32 `json:"retried,omitempty"`
 	TimedOut   int32 `json:"timed_out,omitempty"`
 	Damaged    int32 `json:"damaged_checkpoint,omitempty"`
+	Reclaimed  int32 `json:"reclaimed,omitempty"`
 }
 
 type taskJSON struct {
@@ -176,7 +177,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		out.ArrayIndex = &j.ArrayIndex
 	}
 	if c := j.RestartCauses; c != nil {
-		out.Causes = &causesJSON{c.NodeFailed, c.TaskFailed, c.Preempted, c.Requeued, c.Retried, c.TimedOut, c.DamagedCheckpoint}
+		out.Causes = &causesJSON{c.NodeFailed, c.TaskFailed, c.Preempted, c.Requeued, c.Retried, c.TimedOut, c.DamagedCheckpoint, c.Reclaimed}
 	}
 	if q := j.Request; q != nil {
 		out.Request = &requestJSON{

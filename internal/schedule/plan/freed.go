@@ -23,7 +23,7 @@ func (p *Pass) reserveFreed() {
 		p.takeFree(e.Shares[i].Host, p.Snap.Now, e.At, &e.Shares[i].Amount)
 	}
 	for _, job := range p.Check.Jobs.Active {
-		if job.Preempting == nil {
+		if job.Preempting == nil || job.Preempting.By == 0 {
 			continue
 		}
 		spared := *job

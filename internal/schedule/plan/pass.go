@@ -56,7 +56,7 @@ func (s *Schedule) Begin(snap *cluster.Snapshot) *Pass {
 	s.promises.begin(p.Check.Limits)
 	if s.last == nil { // a new leader goes on with the preemption of the last one
 		for _, j := range p.Check.Jobs.Active {
-			if j.Preempting != nil {
+			if j.Preempting != nil && j.Preempting.By != 0 {
 				s.preemptor, s.preempting = j.Preempting.By, true
 			}
 		}

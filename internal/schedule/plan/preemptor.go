@@ -58,7 +58,7 @@ func (p *Pass) waitingPreemptor() cluster.JobID {
 func (p *Pass) Vacated() cluster.Instant {
 	at := p.Snap.Now
 	for _, j := range p.Check.Jobs.Active {
-		if j.Preempting != nil {
+		if j.Preempting != nil && j.Preempting.By != 0 {
 			at = max(at, j.Preempting.At)
 		}
 	}

@@ -143,7 +143,11 @@ func (x *Hosts) UseLaunchToken(now cluster.Instant, l *cluster.Lease, c *command
 	if !known {
 		t = token{kind: command.NodeToken, expires: l.Expires, name: l.ID.NodeName(), replace: true, by: "burst", uses: 1}
 	}
-	return x.use(now, key, t, c, func(string) bool { return false })
+	refusal := x.use(now, key, t, c, func(string) bool { return false })
+	if refusal != nil {
+		refusal.Hint = "end the instance"
+	}
+	return refusal
 }
 
 // use records that a host joins with a token of the right kind, which is stored under a key.

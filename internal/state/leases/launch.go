@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/greylag/greylag/internal/schedule/words"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -36,8 +37,8 @@ func (x *Leases) Refused(e *Env, c *cluster.Launch, j *cluster.Job, jobOf func(c
 		return fmt.Sprintf("the price of %s (%s) is %s, above %s", o.Name, o.Market, e.money(o.Price), e.money(c.MaxPrice))
 	case c.Lifetime < j.Spec.TimeLimit:
 		return fmt.Sprintf("the nodes would end after %s, before the time limit of the job", c.Lifetime)
-	case c.Cost < Amount(c.MaxPrice, c.Lifetime)*int64(c.Nodes):
-		return fmt.Sprintf("its worst-case cost of %s does not cover %d nodes for %s at %s", e.money(c.Cost), c.Nodes, c.Lifetime, e.money(c.MaxPrice))
+	case c.Cost < (Amount(c.MaxPrice, c.Lifetime)-1)*int64(c.Nodes): // less one for rounding
+		return fmt.Sprintf("its worst-case cost of %s does not cover %s for %s at %s", e.money(c.Cost), words.Count(c.Nodes, "node"), c.Lifetime, e.money(c.MaxPrice))
 	}
 	if p, pauses := x.paused(e.Now, c.Offer); pauses {
 		return fmt.Sprintf("offer %s (%s) pauses: %s", o.Name, o.Market, p.Why)
@@ -117,7 +118,7 @@ func (x *Leases) Launch(e *Env, c *cluster.Launch, spec *cluster.JobSpec) {
 		l := &cluster.Lease{
 			ID: first + i, Launch: first, Nodes: c.Nodes, Job: c.Job, Attempt: c.Attempt, Account: spec.Account, Offer: *x.offer(c.Offer),
 			State: cluster.LeasePlanned, Since: e.Now, Created: e.Now, For: c.Job, MaxPrice: c.MaxPrice, Lifetime: c.Lifetime,
-			Reserved: (c.Cost + int64(c.Nodes) - 1) / int64(c.Nodes), Month: MonthOf(e.Now),
+			Reserved: max((c.Cost+int64(c.Nodes)-1)/int64(c.Nodes), Amount(c.MaxPrice, c.Lifetime)), Month: MonthOf(e.Now),
 		}
 		l.Deadline = e.deadline(l)
 		x.Put(e, l)

@@ -3698,6 +3698,7 @@ type RestartCauses struct {
 	Retried           int32                  `protobuf:"varint,5,opt,name=retried,proto3" json:"retried,omitempty"`                                              // its own failure, after which it asks for a retry
 	TimedOut          int32                  `protobuf:"varint,6,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`                            // it reached its time limit after progress, and asks to continue
 	DamagedCheckpoint int32                  `protobuf:"varint,7,opt,name=damaged_checkpoint,json=damagedCheckpoint,proto3" json:"damaged_checkpoint,omitempty"` // the checkpoint to resume from was damaged
+	Reclaimed         int32                  `protobuf:"varint,8,opt,name=reclaimed,proto3" json:"reclaimed,omitempty"`                                          // the cloud took its node back
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -3777,6 +3778,13 @@ func (x *RestartCauses) GetTimedOut() int32 {
 func (x *RestartCauses) GetDamagedCheckpoint() int32 {
 	if x != nil {
 		return x.DamagedCheckpoint
+	}
+	return 0
+}
+
+func (x *RestartCauses) GetReclaimed() int32 {
+	if x != nil {
+		return x.Reclaimed
 	}
 	return 0
 }
@@ -8267,7 +8275,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04gpus\x18\x01 \x01(\x05R\x04gpus\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x15\n" +
 	"\x06gpu_ms\x18\x03 \x01(\x03R\x05gpuMs\x12\x14\n" +
-	"\x05price\x18\x04 \x01(\x03R\x05price\"\xf1\x01\n" +
+	"\x05price\x18\x04 \x01(\x03R\x05price\"\x8f\x02\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
 	"nodeFailed\x12\x1f\n" +
@@ -8277,7 +8285,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\brequeued\x18\x04 \x01(\x05R\brequeued\x12\x18\n" +
 	"\aretried\x18\x05 \x01(\x05R\aretried\x12\x1b\n" +
 	"\ttimed_out\x18\x06 \x01(\x05R\btimedOut\x12-\n" +
-	"\x12damaged_checkpoint\x18\a \x01(\x05R\x11damagedCheckpoint\"m\n" +
+	"\x12damaged_checkpoint\x18\a \x01(\x05R\x11damagedCheckpoint\x12\x1c\n" +
+	"\treclaimed\x18\b \x01(\x05R\treclaimed\"m\n" +
 	"\vAvoidedNode\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x18\n" +
