@@ -88,10 +88,6 @@ func Describe(c command.Command, r command.Result, before *cluster.Policy, s Sta
 		return describeNodes(c)
 	case *command.CommitPlan:
 		return describePlan(c, r, s)
-	case *command.UpdateLeases:
-		return describeLeases(c, s)
-	case *command.EndLeases:
-		return describeEndLeases(c)
 	case *command.ApplyPolicy:
 		return describePolicy(c, r, before, s.Policy())
 	case *command.EditAccounts:
@@ -112,12 +108,23 @@ func Describe(c command.Command, r command.Result, before *cluster.Policy, s Sta
 		return Description{"rotate", c.Actor, rotationStep(c)}
 	case *command.ChangeCredits:
 		return describeCredits(c, r)
+	}
+	return describeEvent(c, s)
+}
+
+// describeEvent describes what happened to nodes, leases or the cluster.
+func describeEvent(c command.Command, s State) Description {
+	switch c := c.(type) {
 	case *command.SetLiveness:
 		return describeLiveness(c)
 	case *command.FenceNode:
 		return describeFence(c)
 	case *command.Restored:
 		return describeRestored(c)
+	case *command.UpdateLeases:
+		return describeLeases(c, s)
+	case *command.EndLeases:
+		return describeEndLeases(c)
 	}
 	return Description{}
 }

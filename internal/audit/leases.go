@@ -26,7 +26,7 @@ func launches(p *cluster.Plan, done *command.Committed, s State) (list []string)
 // maxLeases bounds the leases of one entry.
 const maxLeases = 100
 
-// describeLeases lists what became of leases. That a request is repeated, and console output, are not recorded.
+// describeLeases lists events of leases. That a request is repeated, and console output, are not recorded.
 func describeLeases(c *command.UpdateLeases, s State) Description {
 	var list []string
 	for i := range c.Updates {

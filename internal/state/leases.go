@@ -65,11 +65,12 @@ func (s *State) leasedElsewhere(j *cluster.Job, node string, until cluster.Insta
 	if n == nil || n.Rental.Lease == 0 {
 		return ""
 	}
-	if why := n.Rental.Admits(j, until); why != "" {
-		return "node " + node + " " + why
+	qos, _ := s.policy.QOSNamed(j.Spec.QOS)
+	if why := n.LeaseRefusal(j.ID, j.Spec, qos.AllowsSpot()); why != "" {
+		return "node " + node + " is " + why
 	}
-	if why := leases.AdmitMarket(s.policy, j.Spec, n.Market, n.Region); why != "" {
-		return "node " + node + ": " + why
+	if until == 0 || until > n.Rental.Until {
+		return "node " + node + " ends before the job's time limit"
 	}
 	return ""
 }

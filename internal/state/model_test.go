@@ -17,7 +17,8 @@ type chaos struct {
 	r *rand.Rand
 	s *State
 	// a job on a node whose report omits it may be lost; mute keeps that rare
-	mute bool
+	mute   bool
+	leases bool // nodes are leased
 }
 
 func (x *chaos) pick(n int) int { return x.r.IntN(n) }
@@ -84,12 +85,18 @@ func (x *chaos) submit() command.Command {
 			}
 		}
 		x.near(&sub.Spec)
+		x.bursts(&sub.Spec)
 		c.Jobs = append(c.Jobs, sub)
 	}
 	return c
 }
 
-func (x *chaos) node() string { return []string{"n1", "n2", "n3", "n4"}[x.pick(4)] }
+func (x *chaos) node() string {
+	if l := x.lease(); l != nil && x.pick(3) == 0 {
+		return l.ID.NodeName()
+	}
+	return []string{"n1", "n2", "n3", "n4"}[x.pick(4)]
+}
 
 func (x *chaos) register() command.Command {
 	n := cluster.Node{Name: x.node(), BootID: fmt.Sprint("b", x.pick(20)/19), CPUs: 4 + int32(x.pick(2)*4), Memory: cluster.GiB}
@@ -103,7 +110,8 @@ func (x *chaos) register() command.Command {
 func (x *chaos) plan() command.Command {
 	c := &command.CommitPlan{Plan: cluster.Plan{Index: x.s.index - uint64(x.pick(2))}}
 	for j := range x.s.View().Jobs(0) {
-		if x.pick(3) > 0 || len(c.Plan.Starts) > 6 {
+		held := x.s.leases.HeldFor(j.ID)
+		if len(held) == 0 && x.pick(3) > 0 || len(c.Plan.Starts) > 6 {
 			continue
 		}
 		if x.pick(4) == 0 {
@@ -112,8 +120,11 @@ func (x *chaos) plan() command.Command {
 		}
 		p := cluster.PlannedStart{Job: j.ID, Attempt: j.Attempt + 1}
 		r := j.Spec.Request
-		for range max(1, r.Nodes) {
+		for i := range max(1, r.Nodes) {
 			a := cluster.NodeAllocation{Node: x.node(), CPUs: r.CPUsPerNode()}
+			if int(i) < len(held) && x.pick(8) > 0 {
+				a.Node, p.Partition = held[i].ID.NodeName(), "cloud"
+			}
 			a.Memory = x.s.memoryFor(j, a.Node, int(r.GPUsPerNode))
 			first := int32(x.pick(3))
 			for g := range r.GPUsPerNode {
@@ -156,6 +167,9 @@ func (x *chaos) report() command.Command {
 		c.Tasks = append(c.Tasks, command.TaskReport{Job: j.ID, Attempt: j.Attempt, Task: t, Granted: j.Granted})
 	}
 	c.Tasks = append(c.Tasks, x.late(name)...)
+	if x.leases && x.pick(20) == 0 {
+		c.Reclaim = x.s.now.Add(time.Duration(x.pick(90)) * time.Second)
+	}
 	if x.pick(20) == 0 {
 		c.Tasks = append(c.Tasks, command.TaskReport{Job: x.ref().ID, Attempt: 1, Task: cluster.Task{Phase: cluster.TaskStarted}})
 	}
@@ -211,6 +225,7 @@ func (x *chaos) policy() command.Command {
 	p.Fencing = p.MaxJobs%4 == 0
 	p.Scheduling.FairShare.HalfLife = []time.Duration{7 * 24 * time.Hour, time.Second, 0}[x.pick(3)] // decays, fast, never
 	x.charging(&p)
+	x.renting(&p)
 	if x.pick(5) == 0 {
 		p.Partitions[0].Nodes = []string{"n[1-2]"}
 	}
@@ -218,6 +233,9 @@ func (x *chaos) policy() command.Command {
 }
 
 func (x *chaos) next() command.Command {
+	if x.leases && x.pick(4) == 0 {
+		return x.burst()
+	}
 	switch n := x.pick(100); {
 	case n < 4:
 		return x.credits()
@@ -304,7 +322,7 @@ func (x *chaos) garbage() command.Command {
 		&command.ReportTasks{}, &command.SetLiveness{}, &command.UpdateNodes{}, &command.CommitPlan{}, &command.ApplyPolicy{},
 		&command.CreateToken{}, &command.UseToken{}, &command.PutBlob{}, &command.EditAccounts{},
 		&command.ChangeCredits{}, &command.MeterJobs{}, &command.RecordMember{}, &command.RetireMember{},
-		&command.RecordCertificate{}, &command.RevokeCertificates{}, nil,
+		&command.RecordCertificate{}, &command.RevokeCertificates{}, &command.SetOffers{}, &command.UpdateLeases{}, &command.EndLeases{}, nil,
 	}
 	c := all[x.pick(len(all))]
 	if c != nil {

@@ -58,7 +58,7 @@ var small = limits{tail: 40, requests: 25, requestBytes: 4096, levels: 1000}
 // story runs n random commands and checks everything after each.
 func story(t *testing.T, seed uint64, n int) (*State, []entry) {
 	s := newState(small, new(table.Hasher))
-	x := &chaos{r: rand.New(rand.NewPCG(seed, 7)), s: s, mute: seed%2 == 0}
+	x := &chaos{r: rand.New(rand.NewPCG(seed, 7)), s: s, mute: seed%2 == 0, leases: seed%3 == 2}
 	var log []entry
 	var finished uint64
 	for i := range n {
@@ -105,6 +105,8 @@ func remembers(c command.Command) bool {
 	case *command.SetTopology:
 		return c.Request != command.RequestID{}
 	case *command.ApplyPolicy:
+		return c.Request != command.RequestID{}
+	case *command.EndLeases:
 		return c.Request != command.RequestID{}
 	case *command.RevokeCertificates:
 		return c.Request != command.RequestID{}

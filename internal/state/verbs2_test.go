@@ -28,10 +28,7 @@ func (x *script) report(rest string) string {
 		w := split(one)
 		c.Epoch = uint64(w.number("epoch", int64(c.Epoch)))
 		c.Seen = uint64(w.number("seen", int64(c.Seen)))
-		c.Fault = w.keys["fault"]
-		if w.keys["reclaim"] != "" {
-			c.Reclaim = x.now.Add(w.duration("reclaim"))
-		}
+		c.Fault, c.Reclaim = w.keys["fault"], x.later(w, "reclaim")
 		if list := conditionsOf(w); list != nil {
 			c.Conditions = list
 		}

@@ -187,10 +187,16 @@ func (x *script) leaseUpdate(w scriptLine) command.LeaseUpdate {
 	if w.keys["at"] != "" {
 		u.At = cluster.Instant(w.duration("at")) + 1
 	}
-	if w.keys["in"] != "" {
-		u.Reclaim = x.now.Add(w.duration("in"))
-	}
+	u.Reclaim = x.later(w, "in")
 	return u
+}
+
+// later returns an instant that is a time from now; 0 without the key.
+func (x *script) later(w scriptLine, key string) cluster.Instant {
+	if w.keys[key] == "" {
+		return 0
+	}
+	return x.now.Add(w.duration(key))
 }
 
 // leases lists the leases.

@@ -139,19 +139,3 @@ func LeaseOf(node string) (LeaseID, bool) {
 	id := LeaseID(n)
 	return id, leased && err == nil && id.NodeName() == node
 }
-
-// Admits returns why a job may not run on the node until an instant because of its lease; "" if it may, as on a node of
-// the site. An instant of 0 means without limit.
-func (r *Rental) Admits(j *Job, until Instant) string {
-	switch {
-	case r.Lease == 0:
-		return ""
-	case r.For != 0 && r.For != j.ID:
-		return "is leased for job " + r.For.String()
-	case r.Account != j.Spec.Account:
-		return fmt.Sprintf("is leased for account %q", r.Account)
-	case until == 0 || until > r.Until:
-		return "ends before the job's time limit"
-	}
-	return ""
-}

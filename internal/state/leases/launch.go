@@ -43,7 +43,7 @@ func (x *Leases) Refused(e *Env, c *cluster.Launch, j *cluster.Job, jobOf func(c
 	if p, pauses := x.paused(e.Now, c.Offer); pauses {
 		return fmt.Sprintf("offer %s (%s) pauses: %s", o.Name, o.Market, p.Why)
 	}
-	if why := AdmitMarket(e.Policy, j.Spec, o.Market, o.Region); why != "" {
+	if why := refuseMarket(e.Policy, j.Spec, o.Market, o.Region); why != "" {
 		return why
 	}
 	if why := x.tooManyNodes(e, c, j, jobOf); why != "" {
@@ -57,12 +57,12 @@ func (x *Leases) Refused(e *Env, c *cluster.Launch, j *cluster.Job, jobOf func(c
 	return x.overBudget(e, j.Spec.Account, c.Cost)
 }
 
-// AdmitMarket returns why a job may not use nodes of a market and region; "" if it may. O(QOS).
-func AdmitMarket(p *cluster.Policy, spec *cluster.JobSpec, market cluster.Market, region string) string {
+// refuseMarket returns why a job may not use nodes of a market and region; "" if it may. O(QOS).
+func refuseMarket(p *cluster.Policy, spec *cluster.JobSpec, market cluster.Market, region string) string {
 	switch qos, _ := p.QOSNamed(spec.QOS); {
 	case spec.Burst.Market != cluster.AnyMarket && spec.Burst.Market != market:
 		return fmt.Sprintf("the job requests %s nodes only", spec.Burst.Market)
-	case qos.MinOnDemand >= 100 && market == cluster.Spot:
+	case !qos.AllowsSpot() && market == cluster.Spot:
 		return fmt.Sprintf("qos %q uses no spot nodes", spec.QOS)
 	case len(spec.Burst.Regions) > 0 && !slices.Contains(spec.Burst.Regions, region):
 		return fmt.Sprintf("the job does not allow region %q", region)
