@@ -531,6 +531,8 @@ const (
 	AuditKind_AUDIT_KIND_NODES_FENCED           AuditKind = 48
 	AuditKind_AUDIT_KIND_FENCE_FAILED           AuditKind = 49
 	AuditKind_AUDIT_KIND_NODES_REBOOT_TIMEOUT   AuditKind = 50
+	AuditKind_AUDIT_KIND_LEASES                 AuditKind = 51
+	AuditKind_AUDIT_KIND_LEASES_END             AuditKind = 52
 )
 
 // Enum value maps for AuditKind.
@@ -587,6 +589,8 @@ var (
 		48: "AUDIT_KIND_NODES_FENCED",
 		49: "AUDIT_KIND_FENCE_FAILED",
 		50: "AUDIT_KIND_NODES_REBOOT_TIMEOUT",
+		51: "AUDIT_KIND_LEASES",
+		52: "AUDIT_KIND_LEASES_END",
 	}
 	AuditKind_value = map[string]int32{
 		"AUDIT_KIND_UNSPECIFIED":            0,
@@ -640,6 +644,8 @@ var (
 		"AUDIT_KIND_NODES_FENCED":           48,
 		"AUDIT_KIND_FENCE_FAILED":           49,
 		"AUDIT_KIND_NODES_REBOOT_TIMEOUT":   50,
+		"AUDIT_KIND_LEASES":                 51,
+		"AUDIT_KIND_LEASES_END":             52,
 	}
 )
 
@@ -5296,7 +5302,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1eCERTIFICATE_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CERTIFICATE_ORIGIN_JOINED\x10\x01\x12\x1e\n" +
 	"\x1aCERTIFICATE_ORIGIN_RENEWED\x10\x02\x12\x1b\n" +
-	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\x84\v\n" +
+	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xb6\v\n" +
 	"\tAuditKind\x12\x1a\n" +
 	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13AUDIT_KIND_ACCOUNTS\x10\x01\x12\x15\n" +
@@ -5349,7 +5355,9 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1eAUDIT_KIND_NODES_CANCEL_REBOOT\x10/\x12\x1b\n" +
 	"\x17AUDIT_KIND_NODES_FENCED\x100\x12\x1b\n" +
 	"\x17AUDIT_KIND_FENCE_FAILED\x101\x12#\n" +
-	"\x1fAUDIT_KIND_NODES_REBOOT_TIMEOUT\x1022\xf3\x0f\n" +
+	"\x1fAUDIT_KIND_NODES_REBOOT_TIMEOUT\x102\x12\x15\n" +
+	"\x11AUDIT_KIND_LEASES\x103\x12\x19\n" +
+	"\x15AUDIT_KIND_LEASES_END\x1042\xf3\x0f\n" +
 	"\x0eClusterService\x12H\n" +
 	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
 	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +
