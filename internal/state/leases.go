@@ -66,7 +66,7 @@ func (s *State) leasedElsewhere(j *cluster.Job, node string, until cluster.Insta
 		return ""
 	}
 	qos, _ := s.policy.QOSNamed(j.Spec.QOS)
-	if why := n.LeaseRefusal(j.ID, j.Spec, qos.AllowsSpot()); why != "" {
+	if why := n.LeaseRefusal(j.ID, j.Spec, qos.AllowsSpot(), s.policy.Burst.Regions); why != "" {
 		return "node " + node + " is " + why
 	}
 	if until == 0 || until > n.Rental.Until {
