@@ -17,7 +17,7 @@ func TestVocabulary(t *testing.T) {
 	}
 	checked := 0
 	for _, file := range []protoreflect.FileDescriptor{
-		greylagv1.File_greylag_v1_account_proto, greylagv1.File_greylag_v1_acct_proto, greylagv1.File_greylag_v1_cluster_proto,
+		greylagv1.File_greylag_v1_account_proto, greylagv1.File_greylag_v1_acct_proto, greylagv1.File_greylag_v1_burst_proto, greylagv1.File_greylag_v1_cluster_proto,
 		greylagv1.File_greylag_v1_credit_proto, greylagv1.File_greylag_v1_explain_proto, greylagv1.File_greylag_v1_job_proto,
 		greylagv1.File_greylag_v1_node_proto, greylagv1.File_greylag_v1_report_proto, greylagv1.File_greylag_v1_topology_proto,
 	} {
