@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
@@ -126,7 +127,7 @@ func TestLeasedNodesJoin(t *testing.T) {
 	says(t, "a lease that ends", err, "the lease of instance i-3 is TERMINATING")
 }
 
-func TestLeasedNodesEnd(t *testing.T) {
+func TestLeasedNodesReportAndEnd(t *testing.T) {
 	w := cloudWorld(t)
 	token, hash, err := w.ca.LaunchToken(1, 1, time.Now().Add(time.Hour))
 	must(t, err)
@@ -138,8 +139,16 @@ func TestLeasedNodesEnd(t *testing.T) {
 	register := func() (*greylagv1.RegisterNodeResponse, error) {
 		return session.Register(t.Context(), &greylagv1.RegisterNodeRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
 	}
-	_, err = register()
+	answer, err := register()
 	must(t, err)
+	deadline := time.Now().Add(2 * time.Minute).UTC().Truncate(time.Second)
+	_, err = session.Report(t.Context(), &greylagv1.ReportTasksRequest{Epoch: answer.GetEpoch(), ReclaimAt: timestamppb.New(deadline)})
+	must(t, err)
+	v := w.leader().state()
+	n, _ := v.Node(lease.NodeName())
+	if l, _ := v.Lease(lease); n.Reclaim.Time().UTC() != deadline || l.State != cluster.LeaseDraining {
+		t.Errorf("after the report: deadline %v, want %v; lease %s", n.Reclaim.Time(), deadline, l.State)
+	}
 	w.proposed(&command.EndLeases{Actor: command.Actor{Role: command.RoleAdmin, Identity: root}, Leases: []cluster.LeaseID{lease}, Now: true, Why: "test"})
 	if _, err = register(); !client.LeaseEnded(err) {
 		t.Errorf("the lease ends: %v", err)
