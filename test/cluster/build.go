@@ -12,7 +12,7 @@ import (
 
 // programs are the binaries of a cluster and its users.
 func programs() []string {
-	return []string{"gctld", "gnoded", "gauthd", "gsubmit", "gqueue", "gcancel", "grun", "gctl", "gslurm", "ginit", "gstepd", "gshim", "gshimd", "gsim"}
+	return []string{"gctld", "gnoded", "gauthd", "gsubmit", "gqueue", "gcancel", "grun", "gctl", "gslurm", "ginit", "gstepd", "gshim", "gshimd", "gsim", "greylag-burst-local"}
 }
 
 // Build builds the programs into dir, static. A second call takes as long as

@@ -96,8 +96,8 @@ func (c *Cluster) layOutController(i, port int) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "gctld.toml"), fmt.Appendf(nil,
-		"name = %q\nlisten = %q\nadvertise = %q\ndata_dir = %q\npki_dir = %q\n[raft]\n%s",
-		name, ctl.Addr, ctl.Addr, ctl.Data, filepath.Join(dir, "pki"), raft), 0o644)
+		"name = %q\nlisten = %q\nadvertise = %q\ndata_dir = %q\npki_dir = %q\n[raft]\n%s%s",
+		name, ctl.Addr, ctl.Addr, ctl.Data, filepath.Join(dir, "pki"), raft, c.options.ControllerConfig), 0o644)
 }
 
 func (c *Cluster) layOutNode(i int) error {
