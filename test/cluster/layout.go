@@ -90,14 +90,17 @@ func (c *Cluster) layOutController(i, port int) error {
 	if c.options.Fence != "" {
 		raft += fmt.Sprintf("[fence]\nprogram = %q\n", c.options.Fence)
 	}
+	if c.options.Burst != "" {
+		raft += fmt.Sprintf("[burst]\nprogram = %q\nargs = [\"--dir\", %q]\n", filepath.Join(c.programs, "greylag-burst-local"), c.options.Burst)
+	}
 	c.controllers = append(c.controllers, ctl)
 	if err := os.WriteFile(ctl.clientFile(), fmt.Appendf(nil,
 		"controllers = [%q]\nca_file = %q\nauth_socket = %q\n", ctl.Addr, c.caFile(), c.socket()), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "gctld.toml"), fmt.Appendf(nil,
-		"name = %q\nlisten = %q\nadvertise = %q\ndata_dir = %q\npki_dir = %q\n[raft]\n%s%s",
-		name, ctl.Addr, ctl.Addr, ctl.Data, filepath.Join(dir, "pki"), raft, c.options.ControllerConfig), 0o644)
+		"name = %q\nlisten = %q\nadvertise = %q\ndata_dir = %q\npki_dir = %q\n[raft]\n%s",
+		name, ctl.Addr, ctl.Addr, ctl.Data, filepath.Join(dir, "pki"), raft), 0o644)
 }
 
 func (c *Cluster) layOutNode(i int) error {

@@ -60,8 +60,8 @@ type Options struct {
 	// Raft is put into the [raft] table of gctld.toml, such as
 	// "snapshot_threshold = 64".
 	Raft string
-	// ControllerConfig is put at the end of gctld.toml, such as a [burst] table.
-	ControllerConfig string
+	// Burst is the state directory of greylag-burst-local, from which the controllers lease nodes; empty: from none.
+	Burst string
 	// Policy is TOML that is applied when the cluster is up.
 	Policy string
 	// Programs is the folder that holds the programs; empty: $GREYLAG_BIN, and

@@ -37,14 +37,7 @@ preempt_mode = "requeue"
 // of an undisturbed job.
 func (s *stage) longJob() {
 	s.title("A job with checkpoints loses its node, its last checkpoint is damaged, and it is preempted")
-	admins := `"root"`
-	if self, err := user.Current(); err == nil {
-		admins += fmt.Sprintf(", %q", self.Username)
-	}
-	if err := s.c.Apply(s.ctx, fmt.Sprintf(longJobPolicy, admins)); err != nil {
-		s.fail("apply the policy: %w", err)
-		return
-	}
+	s.apply(longJobPolicy)
 	if err := s.provideGctl(); err != nil {
 		s.fail("copy gctl: %w", err)
 		return
@@ -77,6 +70,15 @@ func (s *stage) longJob() {
 	if err := lost.Start(); err != nil {
 		s.fail("start %s: %w", lost.Name, err)
 	}
+}
+
+// admins returns the administrators of the demo.
+func admins() string {
+	list := `"root"`
+	if self, err := user.Current(); err == nil {
+		list += fmt.Sprintf(", %q", self.Username)
+	}
+	return list
 }
 
 // provideGctl copies gctl to the folder of the jobs, which they see. Jobs have a /tmp of their own, so that they

@@ -106,7 +106,14 @@ func runDemo(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
 	fmt.Println("== Three controllers, two nodes with 4 simulated GPUs each")
-	c, err := cluster.Start(ctx, options())
+	cloud, err := prepareCloud()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(cloud)) }()
+	o := options()
+	o.Burst = cloud
+	c, err := cluster.Start(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -117,10 +124,10 @@ func runDemo(ctx context.Context) (err error) {
 	if err := copyScripts(c.Work); err != nil {
 		return err
 	}
-	s := &stage{ctx: ctx, c: c}
+	s := &stage{ctx: ctx, c: c, cloud: cloud}
 	s.run("gctl", "cluster", "status")
 	s.run("gctl", "info")
-	for _, scene := range []func(){s.gpu, s.array, s.gang, s.planned, s.image, s.limits, s.cancelled, s.failover, s.longJob} {
+	for _, scene := range []func(){s.gpu, s.array, s.gang, s.planned, s.image, s.limits, s.cancelled, s.failover, s.longJob, s.burst} {
 		if s.err == nil {
 			scene()
 		}

@@ -17,6 +17,8 @@ type stage struct {
 	ctx context.Context
 	c   *cluster.Cluster
 	err error
+
+	cloud string // state directory of the cloud
 }
 
 func (s *stage) title(text string) { fmt.Printf("\n== %s\n", text) }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,10 +55,9 @@ func newLeased(t *testing.T, controllers int) *leased {
 	}
 	x := &leased{dir: dir}
 	x.set(t, map[string]any{})
-	program := filepath.Join(os.Getenv("GREYLAG_BIN"), "greylag-burst-local")
 	x.site = newSite(t, cluster.Options{
 		Controllers: controllers, Nodes: 1, GPUs: 2, CPUs: 2, Memory: "1GiB", Policy: quickKill() + "default_qos = \"batch\"\n" + burstPolicy, Tmpfs: true,
-		ControllerConfig: fmt.Sprintf("[burst]\nprogram = %q\nargs = [\"--dir\", %q]\n", program, dir),
+		Burst: dir,
 	})
 	return x
 }
