@@ -162,7 +162,10 @@ func TestBurst(t *testing.T) {
 		t.Errorf("gctl burst list:\n%s", text)
 	}
 	x.reclaim(ctx, 1, "40s")
-	x.until("the second attempt runs", func() (bool, error) { return strings.Contains(x.output("log"), "attempt 2 on cloud-2"), nil })
+	x.until("the second attempt runs", func() (bool, error) {
+		text, err := os.ReadFile(filepath.Join(x.Work, "log"))
+		return err == nil && strings.Contains(string(text), "attempt 2 on cloud-2"), nil
+	})
 	x.must(os.WriteFile(filepath.Join(x.Work, "stop"), nil, 0o644))
 	job := x.ends(id, "FAILED")
 	if job.ExitCode != 9 || job.Attempt != 2 {
