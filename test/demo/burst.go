@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,10 +32,20 @@ nodes = ["CLOUD"]
 default_time = "1h"
 `
 
-// prepareCloud makes the state directory of a cloud whose instances are processes of this machine, with 4 GPUs each.
+// prepareCloud makes the state directory of a cloud whose instances are processes of this machine, with 4 GPUs each. It
+// returns "" where instances cannot have containers. The directory is not below /tmp: jobs mount what is in it.
 func prepareCloud() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "greylag-cloud-"); err != nil {
+	if os.Geteuid() != 0 {
+		return "", nil
+	}
+	if err := os.MkdirAll("/srv", 0o755); err != nil {
 		return "", err
+	}
+	if dir, err = os.MkdirTemp("/srv", "greylag-demo-"); err != nil {
+		return "", err
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "shared"), 0o755)); err != nil {
+		return dir, err
 	}
 	settings := map[string]any{"currency": "USD", "max_instances": 2, "first_gpu": 8, "offers": []any{map[string]any{
 		"name": "local-4", "market": "spot", "type": "local", "region": "local", "price": "4.00", "cpus": 8, "memory_bytes": 4 << 30,
@@ -50,14 +61,18 @@ func prepareCloud() (dir string, err error) {
 // burst has a queue that exceeds the site: a leased node joins and runs a job, the cloud takes it back, the job resumes on
 // another one, and the leases end.
 func (s *stage) burst() {
-	if !s.c.Containerized() {
+	if !s.c.Containerized() || s.cloud == "" {
 		return
 	}
 	s.title("The queue exceeds the site: a cloud node runs the job, is taken back, and the job resumes on another one")
 	s.apply(burstPolicy)
 	full := s.submit("--nodes=2", "--gpus-per-node=4", "--time=60", "forever.sh")
 	s.await(full, "RUNNING")
-	id := s.submit("--image", "oci-archive:"+s.c.Work+"/small.tar", "--mount", s.c.Work+":"+s.c.Work, "cloud.sh")
+	shared := filepath.Join(s.cloud, "shared")
+	if err := copyProgram("gctl", shared); err != nil {
+		s.fail("copy gctl: %w", err)
+	}
+	id := s.submit("--image", "oci-archive:"+s.c.Work+"/small.tar", "--mount", shared+":"+shared, "--checkpoint", shared+"/%j", "--env", "SHARED="+shared, "cloud.sh")
 	out := "cloud-" + id + ".out"
 	s.prints(out, "attempt 1 waits at step 3")
 	s.run("gctl", "burst", "list")

@@ -84,7 +84,19 @@ func admins() string {
 // provideGctl copies gctl to the folder of the jobs, which they see. Jobs have a /tmp of their own, so that they
 // do not see programs that were built below /tmp.
 func (s *stage) provideGctl() error {
-	from, err := exec.LookPath("gctl")
+	dir := filepath.Join(s.c.Work, "bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := copyProgram("gctl", dir); err != nil {
+		return err
+	}
+	return os.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// copyProgram copies a program to a folder.
+func copyProgram(name, dir string) error {
+	from, err := exec.LookPath(name)
 	if err != nil {
 		return err
 	}
@@ -92,14 +104,7 @@ func (s *stage) provideGctl() error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(s.c.Work, "bin")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "gctl"), program, 0o755); err != nil {
-		return err
-	}
-	return os.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return os.WriteFile(filepath.Join(dir, name), program, 0o755)
 }
 
 // lastLine returns the last line of a text.

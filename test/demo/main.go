@@ -110,7 +110,9 @@ func runDemo(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(cloud)) }()
+	if cloud != "" {
+		defer func() { err = errors.Join(err, os.RemoveAll(cloud)) }()
+	}
 	o := options()
 	o.Burst = cloud
 	c, err := cluster.Start(ctx, o)

@@ -147,13 +147,7 @@ func (x *simulation) submit() error {
 		Request: cluster.Request{Nodes: 1, GPUsPerNode: int32(1 << r.IntN(4)), TasksPerNode: 1, CPUsPerTask: 1},
 		Burst:   cluster.Burst{Mode: []cluster.BurstMode{cluster.BurstAllow, cluster.BurstAllow, cluster.BurstNever, cluster.BurstOnly}[r.IntN(4)]},
 	}
-	switch spec.Burst.Mode { // TEMP
-	case cluster.BurstAllow:
-		spec.Partition, spec.OtherPartitions = "main", []string{"cloud"}
-	case cluster.BurstOnly:
-		spec.Partition = "cloud"
-	}
-	if r.IntN(5) == 0 && spec.Burst.Mode != cluster.BurstOnly {
+	if r.IntN(5) == 0 {
 		spec.Request.Nodes, spec.Request.GPUsPerNode = int32(2+r.IntN(2)), 8
 	}
 	if r.IntN(6) == 0 {
