@@ -147,11 +147,16 @@ func (x *jobTables) put(old, j *cluster.Job, most int) {
 		return
 	}
 	x.holding.Set(j.ID, j)
-	if p := j.Preempting; p != nil {
-		x.victims.Set(victim{p.By, j.ID}, none{})
-	}
+	x.noteVictim(j)
 	if old != nil && !old.State.HasAllocation() {
 		x.keepArray(j.Array, 0, 1)
+	}
+}
+
+// noteVictim adds a job with a notice to the index of these.
+func (x *jobTables) noteVictim(j *cluster.Job) {
+	if p := j.Preempting; p != nil {
+		x.victims.Set(victim{p.By, j.ID}, none{})
 	}
 }
 

@@ -291,7 +291,11 @@ func (s *State) followUse(id cluster.LeaseID) {
 func (s *State) leaseDead(node string) {
 	id, leased := cluster.LeaseOf(node)
 	if l, known := s.leases.Get(id); leased && known && l.Live() && l.State < cluster.LeaseTerminating {
-		s.putLease(s.leaseEnv().Ended(l, "its node does not respond"))
+		why := "its node does not respond"
+		if l.Reclaim > 0 {
+			why = "reclaimed by the cloud"
+		}
+		s.putLease(s.leaseEnv().Ended(l, why))
 	}
 }
 

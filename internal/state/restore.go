@@ -224,6 +224,7 @@ func (x *restoring) readJob(c *codec.Coder) {
 		j.Alloc.Nodes[i].Node = t.Node
 	}
 	x.holding.Set(j.ID, j)
+	x.noteVictim(j)
 	x.nodeTables.allocate(j, 1)
 	x.keepArray(j.Array, 0, 1)
 }

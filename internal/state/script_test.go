@@ -1,6 +1,8 @@
 package state
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -109,6 +111,14 @@ func (x *script) apply(c command.Command) string {
 	result := x.s.Apply(x.index, x.now, c)
 	if err := x.s.Check(); err != nil {
 		x.t.Errorf("after %T: %v", c, err)
+	}
+	restored, err := Decode(bytes.NewReader(encode(x.t, x.s)))
+	if err == nil {
+		restored.limits = x.s.limits
+		err = restored.Check()
+	}
+	if err != nil && !errors.Is(err, ErrUnsupported) { // a test of a newer form
+		x.t.Errorf("restored after %T: %v", c, err)
 	}
 	return answer(result)
 }
