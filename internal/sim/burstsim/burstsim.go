@@ -236,7 +236,7 @@ func (x *simulation) passes() error {
 func (x *simulation) Before(uint64, cluster.Instant, command.Command) { x.r.Commands++ }
 
 // After sends changes to the nodes, and checks promises and budgets.
-func (x *simulation) After(c command.Command, _ command.Result, e *state.Effects) error {
+func (x *simulation) After(_ command.Command, _ command.Result, e *state.Effects) error {
 	for i := range e.Changed {
 		ch := &e.Changed[i]
 		if ch.Kind != state.JobChanged {
