@@ -75,7 +75,7 @@ sim:
 	$(BIN)/gsim reliability --scenario small --check-every 1 --seeds $(SEEDS)
 	$(BIN)/gsim reliability --scenario small-storm --check-every 1 --seeds $(SEEDS)
 	$(BIN)/gsim reliability --scenario small-elastic --check-every 1 --seeds $(SEEDS)
-	$(BIN)/gsim reliability --scenario small-elastic --check-every 1 --seeds $(SEEDS)
+	GREYLAG_BURST_SEEDS=$(lastword $(subst -, ,$(SEEDS))) $(GO) test -count=1 -timeout 3h -run TestSeeds ./internal/sim/burstsim
 	$(BIN)/gsim reliability --scenario month --check-every 1000 --seeds $(SEEDS)
 
 # All tests except those that start clusters.
