@@ -16,7 +16,7 @@ import (
 
 // The limits of an answer.
 const (
-	MaxPrice     = 1_000_000 * cluster.OneUnit // of an hour of one instance, in millionths
+	MaxPrice     = cluster.MaxOfferPrice // of an hour of one instance, in millionths
 	maxOffers    = 2000
 	maxInstances = 10_000
 	maxWord      = 128            // bytes of a name, an ID, a type or an address

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -22,6 +23,10 @@ const (
 	offersAgain  = time.Minute      // after a failure
 	launchAgain  = 10 * time.Second // after a request without an answer
 	mostLaunches = 8                // requests at a time
+	mostUpdates  = 200              // of one command
+	mostConsoles = 4                // read in one round
+	consoleTime  = 10 * time.Second // for all of them
+	urgentFor    = 5 * time.Minute  // for which an instance is expected to end soon
 )
 
 // leaseLoop makes the instances in the cloud agree with the leases. Everything that it learns is a command; only what
@@ -120,7 +125,7 @@ func (l *leaseLoop) due(v *state.View, now time.Time) bool {
 	waits := l.requests.set()
 	for x := range v.Leases() {
 		_, asks := waits[x.Launch]
-		if !asks && (x.State == cluster.LeasePlanned || x.State == cluster.LeaseRequested) || x.State == cluster.LeaseTerminating {
+		if !asks && (x.State == cluster.LeasePlanned || x.State == cluster.LeaseRequested) || x.State == cluster.LeaseTerminating && now.Sub(x.Since.Time()) < urgentFor {
 			return true
 		}
 	}
@@ -132,7 +137,7 @@ func (l *leaseLoop) prices(now time.Time) {
 	l.priced = now.Add(offersEvery)
 	prices, err := l.cloud.Offers(l.ctx)
 	if err != nil {
-		l.priced = now.Add(offersAgain)
+		l.priced = time.Now().Add(offersAgain) // counted from its end: a call that hangs leaves time for others
 		l.failed("the prices of the cloud are not known", err)
 		return
 	}
@@ -159,6 +164,7 @@ func (l *leaseLoop) round() {
 	l.listed = time.Now()
 	if err != nil {
 		l.failed("the instances in the cloud are not known", err)
+		l.terminate(endingInstances(l.replica.View()))
 		return
 	}
 	waits := l.requests.set() // before the view: a request that ends now has recorded its instances
@@ -176,31 +182,54 @@ func (l *leaseLoop) round() {
 		l.log.Warn("instances in the cloud without a lease", "count", l.orphans)
 	}
 	l.cfg.Observer.Orphans(l.orphans)
-	for _, x := range actions.Console {
-		if text, err := l.cloud.Console(l.ctx, x.Instance); err == nil && text != "" {
-			actions.Updates = append(actions.Updates, command.LeaseUpdate{Lease: x.ID, Event: command.LeaseConsole, Console: text})
-		}
-	}
 	l.record(actions.Updates)
-	if len(actions.Terminate) > 0 {
-		l.log.Info("terminating instances", "instances", actions.Terminate)
-		if _, err := l.cloud.Terminate(l.ctx, actions.Terminate); err != nil {
-			l.failed("instances were not terminated", err)
-		}
-	}
+	l.readConsoles(actions.Console)
+	l.terminate(actions.Terminate)
 	for _, leases := range actions.Launches {
 		l.start(leases[0])
 	}
 }
 
-// record proposes updates.
-func (l *leaseLoop) record(updates []command.LeaseUpdate) bool {
-	if len(updates) == 0 {
-		return true
+// endingInstances returns the instances that are to end, whether or not the cloud still has them.
+func endingInstances(v *state.View) (ids []string) {
+	for _, x := range v.LeaseWork() {
+		if x.State == cluster.LeaseTerminating && x.Instance != "" {
+			ids = append(ids, x.Instance)
+		}
 	}
-	if _, _, err := l.Propose(l.ctx, &command.UpdateLeases{Updates: updates}); err != nil {
-		l.failed("events of leases were not recorded", err)
-		return false
+	return ids
+}
+
+// terminate ends instances.
+func (l *leaseLoop) terminate(ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	l.log.Info("terminating instances", "instances", ids)
+	if _, err := l.cloud.Terminate(l.ctx, ids); err != nil {
+		l.failed("instances were not terminated", err)
+	}
+}
+
+// readConsoles records the console output of some instances that end without having joined. It takes a bounded time, so
+// that it does not keep others from ending.
+func (l *leaseLoop) readConsoles(leases []*cluster.Lease) {
+	ctx, stop := context.WithTimeout(l.ctx, consoleTime)
+	defer stop()
+	for _, x := range leases[:min(len(leases), mostConsoles)] {
+		if text, err := l.cloud.Console(ctx, x.Instance); err == nil && text != "" {
+			l.record([]command.LeaseUpdate{{Lease: x.ID, Event: command.LeaseConsole, Console: text}})
+		}
+	}
+}
+
+// record proposes updates, in commands of a bounded size.
+func (l *leaseLoop) record(updates []command.LeaseUpdate) bool {
+	for part := range slices.Chunk(updates, mostUpdates) {
+		if _, _, err := l.Propose(l.ctx, &command.UpdateLeases{Updates: part}); err != nil {
+			l.failed("events of leases were not recorded", err)
+			return false
+		}
 	}
 	return true
 }

@@ -1,6 +1,7 @@
 package gctld
 
 import (
+	"slices"
 	"time"
 
 	"github.com/greylag/greylag/internal/burst"
@@ -27,5 +28,10 @@ func (d *Daemon) launchToken(l *cluster.Lease, try uint32) (string, cluster.Dige
 	return token.String(), cluster.Digest(hash), err
 }
 
-// addresses returns the addresses of the controllers.
-func (d *Daemon) addresses() []string { return append([]string{d.cfg.Advertise}, d.others()...) }
+// addresses returns the addresses of the controllers, on each in the same order: a repeated request to the cloud must be
+// equal.
+func (d *Daemon) addresses() []string {
+	list := append([]string{d.cfg.Advertise}, d.others()...)
+	slices.Sort(list)
+	return list
+}

@@ -26,20 +26,20 @@ func Run(ctx context.Context, words []string, input string) ([]byte, error) {
 	err := cmd.Run()
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay):
-		return out.Bytes(), nil
+		return out.text.Bytes(), nil
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	}
-	return nil, fmt.Errorf("%s: %w %s", strings.Join(words, " "), err, outputOf(problem.Bytes()))
+	return nil, fmt.Errorf("%s: %w %s", strings.Join(words, " "), err, outputOf(problem.text.Bytes()))
 }
 
 // limited keeps the first maxOutput bytes that are written to it.
-type limited struct{ bytes.Buffer }
+type limited struct{ text bytes.Buffer } // not embedded: io.Copy would call its ReadFrom, which has no limit
 
 // Write implements io.Writer.
 func (l *limited) Write(p []byte) (int, error) {
-	if left := maxOutput - l.Len(); left > 0 {
-		_, _ = l.Buffer.Write(p[:min(len(p), left)]) // never fails
+	if left := maxOutput - l.text.Len(); left > 0 {
+		_, _ = l.text.Write(p[:min(len(p), left)]) // never fails
 	}
 	return len(p), nil
 }

@@ -79,10 +79,17 @@ func (s *clusterService) EndLeases(ctx context.Context, p *greylagv1.EndLeasesRe
 	for _, n := range p.GetLeases() {
 		request.Leases = append(request.Leases, cluster.LeaseID(n))
 	}
-	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, request); err != nil {
+	answer, _, err := call.Propose[*command.Named](ctx, s.cfg.Leader, request)
+	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.EndLeasesResponse{Leases: p.GetLeases()}, nil
+	response := &greylagv1.EndLeasesResponse{}
+	for _, node := range answer.Names {
+		if id, leased := cluster.LeaseOf(node); leased {
+			response.Leases = append(response.Leases, uint64(id))
+		}
+	}
+	return response, nil
 }
 
 // PlanBurst returns what would be leased now. O(jobs log jobs): it plans all jobs.

@@ -138,7 +138,9 @@ func rent(n *cluster.Node, l *cluster.Lease) {
 // there.
 func (s *State) removeLeased(l *cluster.Lease) {
 	name := l.ID.NodeName()
-	s.hosts.Revoke(s.now, "node", name, leaseUser, "the lease has ended")
+	if _, joined := s.hosts.CertificateHolder("node", name); joined {
+		s.hosts.Revoke(s.now, "node", name, leaseUser, "the lease has ended")
+	}
 	if !s.nodes.Has(name) {
 		return
 	}
@@ -212,7 +214,6 @@ func (s *State) joinLeased(l *cluster.Lease, n *cluster.Node) {
 		s.putLease(s.leaseEnv().Ended(l, why))
 		return
 	}
-	s.leases.Resume(l.Offer.Key())
 	s.putLease(s.leaseEnv().Joined(l))
 }
 
@@ -263,7 +264,7 @@ func (s *State) freeLeases(j *cluster.Job) {
 		why = "job " + j.Ref().String() + " has started"
 	}
 	for _, l := range s.leases.HeldFor(j.ID) {
-		if now, _ := s.leases.Get(l.ID); now.For == j.ID { // it may have gone with another one of its launch
+		if now, known := s.leases.Get(l.ID); known && now.For == j.ID { // it may have gone with another one of its launch
 			s.putLease(s.leaseEnv().Freed(now, why))
 		}
 	}
@@ -279,6 +280,7 @@ func (s *State) followUse(id cluster.LeaseID) {
 	busy = busy && u.Jobs > 0
 	switch {
 	case l.Usable() && busy && (l.State == cluster.LeaseJoined || l.IdleSince > 0):
+		s.leases.Resume(l.Offer.Key())
 		s.putLease(s.leaseEnv().Busy(l))
 	case l.Usable() && !busy && l.IdleSince == 0:
 		s.putLease(s.leaseEnv().Idle(l))
@@ -304,12 +306,15 @@ func (s *State) tickLeases() {
 	s.leases.Forget(s.now, tickForget)
 	var needed map[string]cluster.Instant
 	for _, due := range s.leases.Due(s.now, tickLeases) {
-		l, _ := s.leases.Get(due.ID)
-		if l.Deadline == 0 || l.Deadline > s.now {
+		l, known := s.leases.Get(due.ID)
+		if !known || l.Deadline == 0 || l.Deadline > s.now {
 			continue // another lease of its launch has changed it
 		}
-		if l.State == cluster.LeaseLaunched {
+		switch {
+		case l.State == cluster.LeaseLaunched:
 			s.leases.Pause(s.now, l.Offer.Key(), leases.NeverJoined, l.ID.NodeName()+" did not join")
+		case l.State == cluster.LeaseJoined && l.For != 0 && l.Expires > s.now:
+			s.leases.Pause(s.now, l.Offer.Key(), leases.NotAllowed, "the job of "+l.ID.NodeName()+" did not start there")
 		}
 		if next := s.leaseEnv().Overdue(l); next != nil {
 			s.putLease(next)
@@ -354,8 +359,10 @@ func (s *State) updateLeases(c *command.UpdateLeases) {
 
 // takeEvent stores a lease that an event has changed.
 func (s *State) takeEvent(u *command.LeaseUpdate, l *cluster.Lease) {
-	old, _ := s.leases.Get(l.ID)
+	old, known := s.leases.Get(l.ID)
 	switch {
+	case !known: // the end of another lease had it forgotten
+		return
 	case u.Event == command.LaunchFailed && u.Capacity:
 		s.leases.Pause(s.now, l.Offer.Key(), leases.NoCapacity, u.Why)
 	case u.Event == command.LaunchFailed:
@@ -378,13 +385,13 @@ func (s *State) endLeases(c *command.EndLeases) command.Result {
 	}
 	switch {
 	case len(c.Leases) == 0:
-		return command.Refuse(command.InvalidArgument, "no lease is named", "gctl burst leases lists them")
+		return command.Refuse(command.InvalidArgument, "no lease is named", "gctl burst list --ended lists them")
 	case !c.Actor.Has(command.RoleOperator):
 		return command.Refusef(command.Denied, "%s may not end leases: requires role operator", c.Actor.Identity.User)
 	}
 	for _, id := range c.Leases {
 		if _, known := s.leases.Get(id); !known {
-			return s.remember(c.Request, command.WithHint(command.Refusef(command.NotFound, "no lease %d", id), "gctl burst leases lists them"))
+			return s.remember(c.Request, command.WithHint(command.Refusef(command.NotFound, "no lease %d", id), "gctl burst list --ended lists them"))
 		}
 	}
 	why := "ended by " + c.Actor.Identity.User
@@ -402,9 +409,11 @@ func (s *State) endLeases(c *command.EndLeases) command.Result {
 
 // endLease ends a lease and reports whether it changed: its node drains first if it has jobs, unless it ends now.
 func (s *State) endLease(id cluster.LeaseID, now bool, why string) bool {
-	l, _ := s.leases.Get(id)
+	l, known := s.leases.Get(id)
 	u, _ := s.uses.Get(id.NodeName())
 	switch {
+	case !known: // the end of another lease had it forgotten
+		return false
 	case l.State >= cluster.LeaseTerminating, l.State == cluster.LeaseDraining && !now:
 		return false
 	case l.Usable() && u.Jobs > 0 && !now:

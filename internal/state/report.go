@@ -60,7 +60,7 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 		s.proveJob(id, c.Node)
 	}
 	if n.lease != nil {
-		s.takeBack(n.lease)
+		s.noticeReclaim(n.lease.ID, c.Reclaim)
 	}
 	return &command.Done{Version: s.index}
 }

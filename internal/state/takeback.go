@@ -22,6 +22,15 @@ func (s *State) takeBack(l *cluster.Lease) {
 	}
 }
 
+// noticeReclaim takes a lease back whose node has reported the notice, unless the report has changed the lease.
+func (s *State) noticeReclaim(id cluster.LeaseID, at cluster.Instant) {
+	if l, known := s.leases.Get(id); known {
+		if next := s.leaseEnv().Reclaimed(l, at); next != nil {
+			s.takeBack(next)
+		}
+	}
+}
+
 // jobsOn returns the jobs that have an allocation on a node, by ID.
 func (x *nodeTables) jobsOn(node string) (list []cluster.JobID) {
 	for k := range x.onNode.From(nodeJob{node, 0}) {

@@ -123,6 +123,9 @@ func DefaultBurstPolicy() BurstPolicy {
 // MaxPriceAge is the greatest age of a price that decides.
 const MaxPriceAge = 6 * time.Hour
 
+// MaxOfferPrice is the highest price of an hour of one node that counts, in millionths: a higher one is a mistake.
+const MaxOfferPrice = 1_000_000 * OneUnit
+
 // Offer is the price of one kind of cloud node in one market of one place.
 type Offer struct {
 	Name      string // unique with its market, such as "p5.48xlarge/us-east-1a"

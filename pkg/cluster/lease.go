@@ -15,7 +15,10 @@ type LeaseID uint64
 func (id LeaseID) NodeName() string { return fmt.Sprintf("%s%d", LeasedPrefix, id) }
 
 // IsLeased reports whether a node name is that of a leased node.
-func IsLeased(node string) bool { return strings.HasPrefix(node, LeasedPrefix) }
+func IsLeased(node string) bool {
+	_, leased := LeaseOf(node)
+	return leased
+}
 
 // LeaseState is the state of a leased node.
 type LeaseState uint8

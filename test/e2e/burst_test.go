@@ -166,6 +166,9 @@ func TestBurst(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(x.Work, "log"))
 		return err == nil && strings.Contains(string(text), "attempt 2 on cloud-2"), nil
 	})
+	if text := x.ok(tester, "gctl", "burst", "end", "cloud-2", "1"); text != "lease 2 ends when its jobs have ended\nlease 1 ended or is ending already\n" {
+		t.Errorf("gctl burst end: %s", text)
+	}
 	x.must(os.WriteFile(filepath.Join(x.Work, "stop"), nil, 0o644))
 	job := x.ends(id, "FAILED")
 	if job.ExitCode != 9 || job.Attempt != 2 {
@@ -179,5 +182,59 @@ func TestBurst(t *testing.T) {
 	if !strings.Contains(text, "500.00 USD") {
 		t.Errorf("gctl burst budget:\n%s", text)
 	}
+	x.audit(ctx)
+}
+
+// TestBurstLeaderKilled: the answer to a request is lost and the leader that made it is killed. The next leader repeats
+// the request, and one instance is rented.
+func TestBurstLeaderKilled(t *testing.T) {
+	t.Parallel()
+	needsRoot(t, "instances with namespaces of their own")
+	ctx := limited(t, 6*hang)
+	x := newLeased(t, 3)
+	x.set(t, map[string]any{"lost_responses": 1, "boot_seconds": 5})
+	x.busy(ctx)
+	id := x.submit("--burst=only")
+	x.until("the request is sent", func() (bool, error) {
+		all := x.leases(ctx)
+		return len(all) == 1 && all[0].State >= greylagv1.LeaseState_LEASE_STATE_REQUESTED, nil
+	})
+	killed := x.leader(ctx)
+	x.must(killed.Kill())
+	x.await(ctx, id, "RUNNING")
+	x.must(killed.Start())
+	x.must(os.WriteFile(filepath.Join(x.Work, "stop"), nil, 0o644))
+	x.ends(id, "FAILED")
+	if all := x.ended(ctx); len(all) != 1 || all[0].Try != 1 || all[0].Cost == 0 {
+		t.Errorf("the leases: %v", all)
+	}
+	made, err := filepath.Glob(filepath.Join(x.dir, "instances", "*"))
+	x.must(err)
+	if len(made) != 1 {
+		t.Errorf("%d instances were made: %v", len(made), made)
+	}
+	x.audit(ctx)
+}
+
+// TestBurstNeverJoins: an instance that never joins ends, with its console output, and the job runs on the site.
+func TestBurstNeverJoins(t *testing.T) {
+	t.Parallel()
+	needsRoot(t, "instances with namespaces of their own")
+	ctx := limited(t, 6*hang)
+	x := newLeased(t, 1)
+	x.set(t, map[string]any{"never_join": true})
+	x.must(x.Apply(ctx, strings.Replace(quickKill()+"default_qos = \"batch\"\n"+burstPolicy, `boot_timeout = "1m"`, `boot_timeout = "10s"`, 1)))
+	busy := x.busy(ctx)
+	id := x.submit("--burst=allow")
+	x.until("there is a lease", func() (bool, error) { return len(x.leases(ctx)) > 0, nil })
+	if l := x.ended(ctx)[0]; l.Joined != nil || !strings.Contains(l.Why, "did not join") || !strings.Contains(l.Console, "never_join") {
+		t.Errorf("the lease: %v", l)
+	}
+	x.ok(tester, "gcancel", ref(busy))
+	if job := x.await(ctx, id, "RUNNING"); strings.HasPrefix(job.Tasks[0].Node, "cloud-") {
+		t.Errorf("the job runs on %s", job.Tasks[0].Node)
+	}
+	x.must(os.WriteFile(filepath.Join(x.Work, "stop"), nil, 0o644))
+	x.ends(id, "FAILED")
 	x.audit(ctx)
 }

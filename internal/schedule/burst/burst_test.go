@@ -117,7 +117,7 @@ func TestWhatKeepsAnOfferFromUse(t *testing.T) {
 		}, "none of its partitions"},
 		"partition down": {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) { s.Policy.Partitions[1].Down = true }, "is down"},
 		"a cost of 10^12": {func(_ *cluster.Snapshot, o *cluster.Offer, q *cluster.JobSpec) {
-			o.Price, q.TimeLimit = maxPrice, 100*24*time.Hour
+			o.Price, q.TimeLimit = maxPrice, 182*24*time.Hour
 		}, "than a lease may have"},
 		"budget lowered":    {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) { s.Burst.Left[""] = -5 }, "the budget of the cluster has 0.00 USD left"},
 		"no cluster budget": {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) { s.Burst.Left = nil }, "the budget of the cluster has 0.00 USD left"},

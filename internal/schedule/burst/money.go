@@ -10,7 +10,7 @@ import (
 
 const (
 	// maxPrice is the highest price of an hour that decides, in millionths: a higher one is a mistake.
-	maxPrice = 1_000_000_000 * cluster.OneUnit
+	maxPrice = cluster.MaxOfferPrice
 	// maxNodes and maxLifetime bound one launch.
 	maxNodes    = 10_000
 	maxLifetime = 366 * 24 * time.Hour

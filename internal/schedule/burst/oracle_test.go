@@ -32,7 +32,7 @@ func (o *oracle) qos(job *cluster.Job) *cluster.QOS {
 func (o *oracle) suits(job *cluster.Job, x *cluster.Offer) bool {
 	q, b, rules := &job.Spec.Request, &job.Spec.Burst, &o.snap.Policy.Burst
 	in := func(list []string) bool { return len(list) == 0 || slices.Contains(list, x.Region) }
-	if x.Price <= 0 || x.Price > 1_000_000_000_000_000 || o.snap.Now-x.PricedAt > cluster.Instant(6*time.Hour) || !in(b.Regions) || !in(rules.Regions) {
+	if x.Price <= 0 || x.Price > 1_000_000_000_000 || o.snap.Now-x.PricedAt > cluster.Instant(6*time.Hour) || !in(b.Regions) || !in(rules.Regions) {
 		return false
 	}
 	each := q.GPUsPerNode

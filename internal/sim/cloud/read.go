@@ -22,7 +22,7 @@ const (
 	maxSize  = 1 << 16 // CPUs of a node
 	maxGPUs  = 1024    // of a node
 	maxBoot  = 24 * time.Hour
-	maxPrice = 100_000 * cluster.OneUnit
+	maxPrice = cluster.MaxOfferPrice
 	maxRows  = 10_000_000
 )
 

@@ -30,6 +30,8 @@ func (x *Checker) setCloud(spec, old *cluster.JobSpec) *command.Refusal {
 	}
 	named := slices.Contains(spec.AllPartitions(), cloud.Name)
 	switch {
+	case named && old == nil && b.Mode == cluster.BurstNever:
+		return command.WithHint(command.Refusef(command.InvalidArgument, "--burst=never conflicts with partition %q, whose nodes are leased", cloud.Name), "omit one of them")
 	case named && len(spec.OtherPartitions) == 0:
 		b.Mode = cluster.BurstOnly
 	case named && b.Mode != cluster.BurstOnly:

@@ -48,7 +48,7 @@ func (x *Checker) ApplyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *c
 	if defaultTime {
 		spec.TimeLimit = defaultTimeLimit(&qos, &part)
 	}
-	if x.defaultBurst(spec, &qos, &part) {
+	if old == nil && x.defaultBurst(spec, &qos, &part) { // an update moves no job to the cloud by itself
 		return x.ApplyDefaults(spec, old, defaultTime)
 	}
 	if spec.Burst.On() {

@@ -49,7 +49,7 @@ func costOf(l *cluster.Lease, said int64) int64 {
 	if l.Launched == 0 {
 		return 0
 	}
-	ran := max(l.Ended.Sub(l.Launched), minBilled)
+	ran := max(min(l.Ended.Sub(l.Launched), l.Lifetime), minBilled) // a late end is one that was noticed late: it powers itself off
 	if said >= 0 && said <= Amount(l.MaxPrice, ran+time.Hour) {
 		return said
 	}

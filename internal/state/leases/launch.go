@@ -31,17 +31,17 @@ func (x *Leases) Refused(e *Env, c *cluster.Launch, j *cluster.Job, jobOf func(c
 		return fmt.Sprintf("there is no offer %s (%s)", c.Offer.Name, c.Offer.Market)
 	case o.PricedAt.Add(cluster.MaxPriceAge) < e.Now:
 		return fmt.Sprintf("the price of %s (%s) is older than %s", o.Name, o.Market, cluster.MaxPriceAge)
-	case c.Nodes < 1 || c.Nodes > maxLaunchNodes || c.MaxPrice > maxPrice || c.Lifetime > maxLifetime:
+	case c.Nodes < 1 || c.Nodes > maxLaunchNodes || c.MaxPrice > 2*cluster.MaxOfferPrice || c.Lifetime > maxLifetime:
 		return fmt.Sprintf("a launch of %d nodes at a price of at most %s for %s is out of range", c.Nodes, e.money(c.MaxPrice), c.Lifetime)
 	case c.MaxPrice < o.Price:
 		return fmt.Sprintf("the price of %s (%s) is %s, above %s", o.Name, o.Market, e.money(o.Price), e.money(c.MaxPrice))
 	case c.Lifetime < j.Spec.TimeLimit:
 		return fmt.Sprintf("the nodes would end after %s, before the time limit of the job", c.Lifetime)
-	case c.Cost < (Amount(c.MaxPrice, c.Lifetime)-1)*int64(c.Nodes): // less one for rounding
+	case c.Cost/int64(c.Nodes) < Amount(c.MaxPrice, c.Lifetime)-1: // less one for rounding
 		return fmt.Sprintf("its worst-case cost of %s does not cover %s for %s at %s", e.money(c.Cost), words.Count(c.Nodes, "node"), c.Lifetime, e.money(c.MaxPrice))
 	}
 	if p, pauses := x.paused(e.Now, c.Offer); pauses {
-		return fmt.Sprintf("offer %s (%s) pauses: %s", o.Name, o.Market, p.Why)
+		return fmt.Sprintf("offer %s (%s) is paused: %s", o.Name, o.Market, p.Why)
 	}
 	if why := refuseMarket(e.Policy, j.Spec, o.Market, o.Region); why != "" {
 		return why

@@ -288,9 +288,7 @@ const restoreGap = 1_000_000
 
 // Restored prepares the tables of a cluster that was restored from a backup.
 func (x *Leases) Restored() {
-	if x.next > 1 || x.offers.Len() > 0 {
-		x.next += restoreGap
-	}
+	x.next += restoreGap
 }
 
 // Env is what decisions about leases depend on.

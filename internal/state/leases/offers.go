@@ -10,14 +10,13 @@ import (
 // Bounds of offers.
 const (
 	maxOffers    = 10_000
-	maxOfferName = 256                       // bytes of each text
-	maxPrice     = 100_000 * cluster.OneUnit // of an hour of one node
-	keptOffer    = 24 * time.Hour            // since the price of an offer that is no longer reported
-	maxBoot      = 24 * time.Hour            // of an offer
-	maxNodeBytes = cluster.Bytes(1) << 50    // memory of a node
-	maxNodeGPUs  = 1024                      // GPUs of a node
-	maxNodeCPUs  = 1 << 16                   // CPUs of a node
-	certain      = int32(1_000_000)          // a probability of 1, in millionths
+	maxOfferName = 256                    // bytes of each text
+	keptOffer    = 24 * time.Hour         // since the price of an offer that is no longer reported
+	maxBoot      = 24 * time.Hour         // of an offer
+	maxNodeBytes = cluster.Bytes(1) << 50 // memory of a node
+	maxNodeGPUs  = 1024                   // GPUs of a node
+	maxNodeCPUs  = 1 << 16                // CPUs of a node
+	certain      = int32(1_000_000)       // a probability of 1, in millionths
 )
 
 // SetOffers replaces the offers: those that are not reported keep their last price for a day. An offer that is not well
@@ -53,7 +52,7 @@ func validOffer(o *cluster.Offer) bool {
 			return false
 		}
 	}
-	return o.Name != "" && (o.Market == cluster.Spot || o.Market == cluster.OnDemand) && o.Price > 0 && o.Price <= maxPrice &&
+	return o.Name != "" && (o.Market == cluster.Spot || o.Market == cluster.OnDemand) && o.Price > 0 && o.Price <= cluster.MaxOfferPrice &&
 		o.CPUs > 0 && o.CPUs <= maxNodeCPUs && o.Memory >= 0 && o.Memory <= maxNodeBytes && o.GPUs >= 0 && o.GPUs <= maxNodeGPUs &&
 		o.GPUMemory >= 0 && o.GPUMemory <= maxNodeBytes && o.Boot >= 0 && o.Boot <= maxBoot && o.Risk >= 0 && o.Risk <= certain
 }

@@ -779,7 +779,7 @@ func (x *EndLeasesRequest) GetReason() string {
 
 type EndLeasesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Leases        []uint64               `protobuf:"varint,1,rep,packed,name=leases,proto3" json:"leases,omitempty"`
+	Leases        []uint64               `protobuf:"varint,1,rep,packed,name=leases,proto3" json:"leases,omitempty"` // that end because of the request
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -94,19 +94,21 @@ func (p *Provider) client(ctx context.Context, region *settings.Region) (*ec2.Cl
 	return c, nil
 }
 
-// eachRegion calls f for every region, in the order of the file, until it fails.
+// eachRegion calls f for every region, in the order of the file, and returns the first error: a region that fails does
+// not keep instances of the others from ending.
 func (p *Provider) eachRegion(ctx context.Context, f func(*settings.Region, *ec2.Client) error) error {
+	var first error
 	for i := range p.cfg.Regions {
 		region := &p.cfg.Regions[i]
 		client, err := p.client(ctx, region)
 		if err == nil {
 			err = f(region, client)
 		}
-		if err != nil {
+		if err != nil && first == nil {
 			failed := *classify(err)
 			failed.Err = fmt.Errorf("region %s: %w", region.Name, failed.Err)
-			return &failed
+			first = &failed
 		}
 	}
-	return nil
+	return first
 }

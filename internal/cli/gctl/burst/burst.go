@@ -6,6 +6,7 @@ package burst
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -141,9 +142,9 @@ func (t commands) print(l *greylagv1.Lease, currency string) error {
 		{"Job", l.Job}, {"Account", l.Account}, {"Offer", l.Offer + " (" + l.Market + ") in " + l.Region},
 		{"Highest price", hour(l.MaxPrice)}, {"Price", hour(l.Price)},
 		{"Set aside", cluster.FormatMoney(l.Reserved) + " " + currency}, {"Cost", cluster.FormatMoney(l.Cost) + " " + currency},
-		{"Instance", l.Instance}, {"Address", l.Address}, {"Requests", strconv.FormatUint(uint64(l.Try), 10)},
+		{"Instance", l.Instance}, {"Address", l.Address},
 		{"Created", t.FormatTime(l.Created)}, {"Launched", t.FormatTime(l.Launched)}, {"Joined", t.FormatTime(l.Joined)},
-		{"Expires", t.FormatTime(l.Expires)}, {"Reclaimed", t.FormatTime(l.Reclaim)}, {"Ended", t.FormatTime(l.Ended)}, {"Reason", l.Why}, {"Console", l.Console},
+		{"Expires", t.FormatTime(l.Expires)}, {"Reclaim at", t.FormatTime(l.Reclaim)}, {"Ended", t.FormatTime(l.Ended)}, {"Reason", l.Why}, {"Console", l.Console},
 	}
 	if l.Price == 0 {
 		rows[7][1] = ""
@@ -164,7 +165,7 @@ func (t commands) print(l *greylagv1.Lease, currency string) error {
 func (t commands) offers() *cobra.Command {
 	c := &cobra.Command{
 		Use: "offers", Short: "List the prices of cloud nodes", Args: cobra.NoArgs,
-		Long: "Lists what the cloud offers, with the age of each price. A price older than 6\nhours decides nothing. PAUSED is until when an offer is not used, and why.",
+		Long: "Lists what the cloud offers, with the age of each price. Prices older than 6\nhours are ignored. PAUSED is until when an offer is not used, and why.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			answer, err := c.Cluster().ListLeases(ctx, &greylagv1.ListLeasesRequest{Read: t.Read()})
 			if err != nil {
@@ -218,7 +219,7 @@ func (t commands) age(at *timestamppb.Timestamp) string {
 func (t commands) budget() *cobra.Command {
 	c := &cobra.Command{
 		Use: "budget", Short: "Show what leases cost this month", Args: cobra.NoArgs,
-		Long: "Shows the rental budgets of this month (UTC): what ended leases cost, what is set\naside for the others, and the limit. No lease begins that could exceed a limit.",
+		Long: "Shows the rental budgets of this month (UTC): what ended leases cost, what is set\naside for the others, and the limit. No lease begins that could exceed a limit.\nRequires role operator.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			answer, err := c.Cluster().ListLeases(ctx, &greylagv1.ListLeasesRequest{Read: t.Read()})
 			if err != nil {
@@ -247,8 +248,8 @@ func (t commands) budget() *cobra.Command {
 
 const planLong = `Shows for which pending jobs nodes would be leased now, and why or why not, also
 while burst is off in the policy: a site can watch the decision before it spends
-anything. The first job marked LEASE is the next one that nodes are leased for;
-then the plan changes and is decided again.`
+anything. Nodes are leased for the first row with LEASE "yes"; the rest is decided
+again after that. Requires role operator.`
 
 func (t commands) plan() *cobra.Command {
 	c := &cobra.Command{
@@ -292,7 +293,9 @@ func (t commands) end() *cobra.Command {
 	request := &greylagv1.EndLeasesRequest{}
 	c := &cobra.Command{
 		Use: "end LEASE...", Short: "End leases: their nodes drain", Args: cobra.MinimumNArgs(1),
-		Long: "Ends leases. Their nodes take no new jobs, and end when their jobs have ended;\nwith --now at once: their jobs are requeued.",
+		Long: `Drains leases: their nodes take no new jobs, and the instances terminate when
+running jobs have ended. With --now the instances terminate at once; running jobs
+end as NODE_FAIL, and are requeued unless they have --no-requeue.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request.RequestId, request.Leases = client.NewRequestID(), nil
 			for _, word := range args {
@@ -311,15 +314,22 @@ func (t commands) end() *cobra.Command {
 					Leases []uint64 `json:"leases"`
 				}{answer.Leases})
 			}
-			for _, id := range answer.Leases {
-				if _, err := fmt.Fprintf(t.Stdout, "lease %d ends\n", id); err != nil {
+			for _, id := range request.Leases {
+				text := "ended or is ending already"
+				if slices.Contains(answer.Leases, id) {
+					text = "ends when its jobs have ended"
+					if request.Now {
+						text = "ends now"
+					}
+				}
+				if _, err := fmt.Fprintf(t.Stdout, "lease %d %s\n", id, text); err != nil {
 					return err
 				}
 			}
 			return nil
 		}),
 	}
-	c.Flags().BoolVar(&request.Now, "now", false, "do not wait for jobs")
+	c.Flags().BoolVar(&request.Now, "now", false, "terminate now and end running jobs")
 	c.Flags().StringVarP(&request.Reason, "reason", "r", "", "reason for the audit journal")
 	return c
 }

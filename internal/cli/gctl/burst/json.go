@@ -34,7 +34,6 @@ type lease struct {
 	Cost        string     `json:"cost"`
 	Instance    string     `json:"instance,omitempty"`
 	Address     string     `json:"address,omitempty"`
-	Requests    uint32     `json:"requests"`
 	Reason      string     `json:"reason,omitempty"`
 	Console     string     `json:"console,omitempty"`
 }
@@ -46,7 +45,7 @@ func leaseJSON(l *greylagv1.Lease) lease {
 		Joined: tool.Timestamp(l.Joined), Expires: tool.Timestamp(l.Expires), Reclaim: tool.Timestamp(l.Reclaim), Ended: tool.Timestamp(l.Ended),
 		Interrupted: l.Interrupted, MaxPrice: cluster.FormatMoney(l.MaxPrice), Price: cluster.FormatMoney(l.Price),
 		Reserved: cluster.FormatMoney(l.Reserved), Cost: cluster.FormatMoney(l.Cost), Instance: l.Instance, Address: l.Address,
-		Requests: l.Try, Reason: l.Why, Console: l.Console,
+		Reason: l.Why, Console: l.Console,
 	}
 }
 
