@@ -105,13 +105,3 @@ func (c *cloud) find(id string) *instance {
 	i := slices.IndexFunc(c.all, func(x *instance) bool { return x.ID == id })
 	return c.all[i]
 }
-
-// live returns the number of instances that exist.
-func (c *cloud) live() (n int) {
-	for _, x := range c.all {
-		if x.ended == 0 {
-			n++
-		}
-	}
-	return n
-}
