@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Example of a provider program for a cloud without an own one: see docs/burst-provider.md.
 
 Replace the class Cloud with calls of your cloud, then run: gctl burst check PROGRAM. This one keeps
