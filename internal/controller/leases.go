@@ -38,7 +38,6 @@ type leaseLoop struct {
 	absent   map[string]cluster.Instant
 	listed   time.Time
 	priced   time.Time // when the offers are due
-	orphans  int
 }
 
 // requests are the launches whose request is in progress, or is repeated later.
@@ -178,10 +177,10 @@ func (l *leaseLoop) round() {
 	}
 	sets.Leases = slices.DeleteFunc(sets.Leases, func(x *cluster.Lease) bool { return !x.Live() })
 	actions := instances.Compare(&sets)
-	if l.orphans = actions.Orphans; l.orphans > 0 {
-		l.log.Warn("instances in the cloud without a lease", "count", l.orphans)
+	if actions.Orphans > 0 {
+		l.log.Warn("instances in the cloud without a lease", "count", actions.Orphans)
 	}
-	l.cfg.Observer.Orphans(l.orphans)
+	l.cfg.Observer.Orphans(actions.Orphans)
 	l.record(actions.Updates)
 	l.readConsoles(actions.Console)
 	l.terminate(actions.Terminate)

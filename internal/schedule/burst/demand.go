@@ -95,10 +95,6 @@ func refusal(spec *cluster.JobSpec, rules *eligible.Rules, cloud string) string 
 	return ""
 }
 
-// stagingTime returns how long copying the inputs of a job is expected to take. Their sizes are not known before they are
-// copied, so it is 0.
-func stagingTime(*cluster.JobSpec) time.Duration { return 0 }
-
 // quote computes the demand by new terms.
 func (d *Demand) quote(t *terms) {
 	d.terms, d.state, d.quotes, d.open = t, 0, d.quotes[:0], d.open[:0]
@@ -110,14 +106,13 @@ func (d *Demand) quote(t *terms) {
 	if d.refused = refusal(d.spec, t.rules, t.cloud); d.refused != "" {
 		return
 	}
-	staging := stagingTime(d.spec)
-	d.lifetime = t.rules.HoldTime(d.spec) + t.policy.Burst.BootTimeout + staging
+	d.lifetime = t.rules.HoldTime(d.spec) + t.policy.Burst.BootTimeout
 	for i := range t.offers {
 		o := &t.offers[i]
 		if o.fault != "" || d.mismatch(o) != "" {
 			continue
 		}
-		q := quote{offer: i, nodes: d.nodes(o), price: highestPrice(&o.Offer), boot: max(o.Boot, 0) + staging}
+		q := quote{offer: i, nodes: d.nodes(o), price: highestPrice(&o.Offer), boot: max(o.Boot, 0)}
 		known := false
 		q.cost, known = WorstCost(q.nodes, d.lifetime, q.price, t.risk(&o.Offer))
 		if part := t.partition; !known || part.MaxNodes > 0 && q.nodes > part.MaxNodes {

@@ -20,12 +20,12 @@ var ErrViolation = errors.New("violation")
 
 // Result is what happened in a run.
 type Result struct {
-	Seed                                          uint64
-	Jobs, Instances, Joined, Reclaims, Elections  int
-	OnCloud                                       int   // tasks that began on leased nodes
-	Spent                                         int64 // in millionths of the currency
-	Commands                                      int
-	Refused, LostAnswers, NeverJoined, EndedEarly int
+	Seed                                         uint64
+	Jobs, Instances, Joined, Reclaims, Elections int
+	OnCloud                                      int   // tasks that began on leased nodes
+	Spent                                        int64 // in millionths of the currency
+	Commands                                     int
+	Refused, LostAnswers, NeverJoined            int
 }
 
 // The shape of a run.

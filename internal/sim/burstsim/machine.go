@@ -136,7 +136,7 @@ func (x *simulation) sync(m *machine) error {
 func (x *simulation) start(m *machine, id sim.TaskID, rank int) {
 	t := &machineTask{task: cluster.Task{Node: m.node.Name, Phase: cluster.TaskStarted, Started: x.Now}}
 	m.tasks[id] = t
-	if len(m.tasks) > 0 && cluster.IsLeased(m.node.Name) {
+	if cluster.IsLeased(m.node.Name) {
 		x.onCloud++
 	}
 	x.in(x.runtimes[id.Job], func() error {
