@@ -100,10 +100,10 @@ type Listener struct {
 	streams map[ID]*Conn
 }
 
-// NewListener listens under a new ID until Close.
+// NewListener listens under a new ID until Close. If no controller answers, it retries for 30 s.
 func NewListener(ctx context.Context, controllers Controllers) (*Listener, error) {
 	l := &Listener{controllers: controllers, id: NewID(), accepted: make(chan *Conn), streams: map[ID]*Conn{}}
-	control, controller, err := controllers.Open(ctx, "", Listen, l.id)
+	control, controller, err := l.register(ctx, refused)
 	if err != nil {
 		return nil, err
 	}
@@ -115,24 +115,32 @@ func NewListener(ctx context.Context, controllers Controllers) (*Listener, error
 // ID returns the ID that other programs connect to.
 func (l *Listener) ID() ID { return l.id }
 
+// register listens at any controller, and retries until resumeTime passes or an error is final.
+func (l *Listener) register(ctx context.Context, final func(error) bool) (net.Conn, string, error) {
+	began := time.Now()
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		attempt, cancel := context.WithTimeout(ctx, handshakeTime)
+		control, controller, err := l.controllers.Open(attempt, "", Listen, l.id)
+		cancel()
+		if err == nil || ctx.Err() != nil || final(err) || time.Since(began) > resumeTime {
+			return control, controller, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+}
+
 // serve accepts streams through a controller. If the connection fails, it registers at any controller.
 func (l *Listener) serve(control net.Conn, controller string) {
 	for {
 		l.serveAt(control, controller)
-		lost := time.Now()
-		for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-			ctx, cancel := context.WithTimeout(l.ctx, handshakeTime)
-			var err error
-			control, controller, err = l.controllers.Open(ctx, "", Listen, l.id)
-			cancel()
-			if err == nil {
-				break
-			}
-			if l.ctx.Err() != nil || time.Since(lost) > resumeTime {
-				l.stop(fmt.Errorf("cannot reconnect to a controller: %w", err))
-				return
-			}
-			time.Sleep(wait)
+		var err error
+		control, controller, err = l.register(l.ctx, func(error) bool { return false })
+		if err != nil {
+			l.stop(fmt.Errorf("cannot reconnect to a controller: %w", err))
+			return
 		}
 	}
 }

@@ -75,7 +75,23 @@ func Upgrade(ctx context.Context, request *http.Request, network, address string
 	}
 	const maxText = 4 << 10
 	text, _ := io.ReadAll(io.LimitReader(response.Body, maxText)) // a truncated text is still useful
-	return nil, fmt.Errorf("%s: %s", response.Status, strings.TrimSpace(string(text)))
+	err = fmt.Errorf("%s: %s", response.Status, strings.TrimSpace(string(text)))
+	if response.StatusCode < http.StatusInternalServerError {
+		err = &refusal{err}
+	}
+	return nil, err
+}
+
+// refusal is the answer of a controller that repeats it to every attempt.
+type refusal struct{ error }
+
+// Unwrap returns the answer.
+func (r *refusal) Unwrap() error { return r.error }
+
+// refused reports whether a controller refused, so that another attempt is useless.
+func refused(err error) bool {
+	_, is := errors.AsType[*refusal](err)
+	return is || errors.Is(err, ErrNoListener) || errors.Is(err, ErrTooMany)
 }
 
 // buffered is a connection with a reader that has already read some of its bytes.

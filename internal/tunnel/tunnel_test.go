@@ -195,6 +195,37 @@ func receive(t *testing.T, c net.Conn, want []byte, between func(part int)) {
 	}
 }
 
+// TestListenWithoutAController listens while no controller answers the first attempts.
+func TestListenWithoutAController(t *testing.T) {
+	s := &failing{site: newSite(t), failures: 3}
+	listener, err := tunnel.NewListener(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Error(err)
+	}
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := tunnel.NewListener(stopped, &failing{site: s.site, failures: 1}); err == nil {
+		t.Error("listens although the caller has ended")
+	}
+}
+
+// failing is a site whose first connections fail.
+type failing struct {
+	*site
+	failures int
+}
+
+func (f *failing) Open(ctx context.Context, controller, kind string, id tunnel.ID) (net.Conn, string, error) {
+	if f.failures > 0 {
+		f.failures--
+		return nil, "", io.EOF
+	}
+	return f.site.Open(ctx, controller, kind, id)
+}
+
 func TestNoListener(t *testing.T) {
 	s := newSite(t)
 	if _, err := tunnel.Dial(t.Context(), s, tunnel.NewID()); !errors.Is(err, tunnel.ErrNoListener) {

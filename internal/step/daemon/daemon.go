@@ -204,6 +204,9 @@ func (d *daemon) contact(ctx context.Context, o *step.Order) (*stream.Conn, erro
 // errEnded means that grun does not listen at any of its addresses.
 var errEnded = errors.New("cannot reach grun: it has ended")
 
+// errNoTunnel means that the daemon of this node does not run.
+var errNoTunnel = errors.New("gnoded does not answer")
+
 // dialAny tries all addresses at once, since some may not be reachable from this node.
 func (d *daemon) dialAny(ctx context.Context, o *step.Order) (*stream.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, stream.HandshakeTime)
@@ -263,7 +266,11 @@ func (d *daemon) dial(ctx context.Context, address string) (net.Conn, error) {
 			return nil, fmt.Errorf("%w: %w", step.ErrBadOrder, err)
 		}
 		socket, _ := newEnvironment(d.Order.Env).get(nodeSocket)
-		return tunnel.Dial(ctx, tunnel.Node{Socket: socket}, id)
+		conn, err := tunnel.Dial(ctx, tunnel.Node{Socket: socket}, id)
+		if errors.Is(err, syscall.ECONNREFUSED) { // the node's daemon restarts
+			return nil, errNoTunnel
+		}
+		return conn, err
 	}
 	dialer := net.Dialer{KeepAliveConfig: keepAlive}
 	return dialer.DialContext(ctx, "tcp", address)
