@@ -64,7 +64,7 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 		p.config.Reboot = []string{cfg.RebootProgram}
 	}
 	gpus, closeGPUs := openGPUs(cfg, log)
-	rt, closeRuntime, err := openRuntime(cfg, &p.config)
+	rt, closeRuntime, err := openRuntime(cfg, &p.config, log)
 	if err != nil {
 		rt, closeRuntime = agent.Unavailable{Reason: err}, func() error { return nil }
 	}
@@ -99,7 +99,7 @@ func tasksOf(cfg config.Node) string { return filepath.Join(cfg.StateDir, "tasks
 // socketsOf returns the folder of the sockets for the commands inside tasks.
 func socketsOf(cfg config.Node) string { return filepath.Join(tasksOf(cfg), "sockets") }
 
-func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() error, error) {
+func openRuntime(cfg config.Node, a *agent.Config, log *slog.Logger) (runtime.Runtime, func() error, error) {
 	state := tasksOf(cfg)
 	if cfg.Runtime == "process" {
 		a.RuntimeName = "process"
@@ -127,12 +127,12 @@ func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() erro
 	a.CheckpointGroup = filepath.Join("/greylag", filepath.Base(containerd.GroupOf(cfg.Name, cfg.Containerd.Namespace)))
 	a.Isolated, a.RuntimeName = true, "containerd "+rt.OCIRuntime()
 	a.Device = func(index int32) string { return containerd.DeviceKind + "=" + strconv.Itoa(int(index)) }
-	a.Describe = func(inventory gpu.Inventory) error { return describe(cfg.CDIDir, inventory) }
+	a.Describe = func(inventory gpu.Inventory) error { return describe(cfg, inventory, log) }
 	return rt, rt.Close, nil
 }
 
-// describe lists the devices for the runtime, in its types.
-func describe(dir string, inventory gpu.Inventory) error {
+// describe lists the devices, and the driver's files, for the runtime, in its types.
+func describe(cfg config.Node, inventory gpu.Inventory, log *slog.Logger) error {
 	nodes := func(files []gpu.File) []containerd.Node {
 		var list []containerd.Node
 		for _, file := range files {
@@ -144,7 +144,14 @@ func describe(dir string, inventory gpu.Inventory) error {
 	for _, d := range inventory.Devices {
 		gpus = append(gpus, containerd.GPU{Index: int(d.Index), UUID: d.UUID, Nodes: nodes(d.Files)})
 	}
-	return containerd.WriteDevices(dir, gpus, nodes(inventory.Common))
+	var driver []containerd.Node
+	if len(gpus) > 0 && len(cfg.SimulatedGPUs) == 0 {
+		var err error
+		if driver, err = containerd.DriverFiles(); err != nil {
+			log.Error("jobs in images cannot use the GPUs: install the driver's libraries, run ldconfig, and restart gnoded", "err", err)
+		}
+	}
+	return containerd.WriteDevices(cfg.CDIDir, gpus, nodes(inventory.Common), driver)
 }
 
 // layoutsOf returns the MIG layouts of the node's GPUs.

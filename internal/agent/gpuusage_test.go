@@ -210,5 +210,5 @@ func describe(n *node, inventory gpu.Inventory) error {
 		}
 		gpus = append(gpus, one)
 	}
-	return containerd.WriteDevices(filepath.Join(n.dir, "cdi"), gpus, nil)
+	return containerd.WriteDevices(filepath.Join(n.dir, "cdi"), gpus, nil, nil)
 }

@@ -73,7 +73,7 @@ func recipes() map[string]recipe {
 		"dcp.sh": {needs: []string{"python3", "import torch.distributed.checkpoint.state_dict"}, output: "dcp-%d.out", requeueAt: "saved step 20",
 			want: []string{"attempt 1 continues at step 0\n", "attempt 2 continues at step ", "loss "}},
 		"mpich.sh":   {needs: []string{"mpicc.mpich"}, output: "mpich-%d.out", want: sums, lingers: true},
-		"openmpi.sh": {needs: []string{"mpicc.openmpi"}, output: "openmpi-%d.out", want: sums},
+		"openmpi.sh": {needs: []string{"mpicc.openmpi", "ssh"}, output: "openmpi-%d.out", want: sums},
 	}
 }
 

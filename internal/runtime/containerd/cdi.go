@@ -31,14 +31,19 @@ type GPU struct {
 	Nodes []Node
 }
 
-// Node is a device file: its path on the host and its path in a task.
+// Node is a device file, or a file of the driver: its path on the host and its path in a task.
 type Node struct{ HostPath, Path string }
 
 // WriteDevices replaces the CDI spec in dir by one for these GPUs. The common nodes (nvidiactl,
-// nvidia-uvm) come with any of them. Runtimes notice the change.
-func WriteDevices(dir string, gpus []GPU, common []Node) error {
+// nvidia-uvm) come with any of them, and the driver's files too in a task with an image. Runtimes notice the change.
+func WriteDevices(dir string, gpus []GPU, common, driver []Node) error {
 	spec := cdispecs.Spec{Version: "0.6.0", Kind: DeviceKind}
 	spec.ContainerEdits.DeviceNodes = deviceNodes(common)
+	for _, file := range driver {
+		spec.ContainerEdits.Mounts = append(spec.ContainerEdits.Mounts, &cdispecs.Mount{
+			HostPath: file.HostPath, ContainerPath: file.Path, Options: []string{"ro", "nosuid", "nodev", "bind"},
+		})
+	}
 	for _, gpu := range gpus {
 		edits := cdispecs.ContainerEdits{DeviceNodes: deviceNodes(gpu.Nodes)}
 		spec.Devices = append(spec.Devices, cdispecs.Device{Name: strconv.Itoa(gpu.Index), ContainerEdits: edits})

@@ -23,7 +23,7 @@ func simulate(t *testing.T, r *Runtime, n int) []simgpu.Device {
 		gpus = append(gpus, GPU{Index: d.Index, UUID: fmt.Sprintf("GPU-%d", d.Index),
 			Nodes: []Node{{HostPath: d.Path, Path: fmt.Sprintf("/dev/nvidia%d", d.Index)}}})
 	}
-	if err := WriteDevices(r.config.DeviceSpecs[0], gpus, nil); err != nil {
+	if err := WriteDevices(r.config.DeviceSpecs[0], gpus, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	return devices

@@ -104,6 +104,36 @@ func TestImageDevices(t *testing.T) {
 	}
 }
 
+// TestImageDriver checks that a task with an image sees the driver's files and finds them by its search paths, and
+// that a task on the host's file system does not get them.
+func TestImageDriver(t *testing.T) {
+	r := newRuntime(t, nil)
+	archive, _ := small(t)
+	library := filepath.Join(home(t), "libcuda.so.580.1")
+	if err := os.WriteFile(library, []byte("the driver\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	devices := simulate(t, r, 1)
+	gpus := []GPU{{Index: 0, UUID: "GPU-0", Nodes: []Node{{HostPath: devices[0].Path, Path: "/dev/nvidia0"}}}}
+	driver := []Node{{HostPath: library, Path: insideLibraries + "/libcuda.so.1"}, {HostPath: library, Path: insideTools + "/nvidia-smi"}}
+	if err := WriteDevices(r.config.DeviceSpecs[0], gpus, nil, driver); err != nil {
+		t.Fatal(err)
+	}
+	spec := job(t, 1, "cat "+insideLibraries+"/libcuda.so.1; (echo >>"+insideTools+"/nvidia-smi) 2>/dev/null || echo read-only; echo $LD_LIBRARY_PATH $PATH\n")
+	host := spec
+	spec.Image = must(r.Fetch(limit(t), runtime.FetchRequest{Reference: archive, Owner: spec.Owner}))(t)
+	spec.Mounts = []runtime.Mount{{Source: spec.WorkDir, Target: spec.WorkDir}}
+	spec.Env, spec.Devices = []string{"LD_LIBRARY_PATH=/opt/lib"}, []string{"greylag.dev/gpu=0"}
+	if _, out := run(t, r, spec); out != "the driver\nread-only\n/opt/lib:"+insideLibraries+" /usr/local/bin:/usr/bin:/bin:"+insideTools+"\n" {
+		t.Errorf("in the image: %q", out)
+	}
+	host.ID.Job, host.Devices = 2, spec.Devices
+	host.Script = []byte("#!/bin/sh\nls " + insideLibraries + " 2>/dev/null; echo ${LD_LIBRARY_PATH-none}\n")
+	if _, out := run(t, r, host); out != "none\n" {
+		t.Errorf("on the host's file system: %q", out)
+	}
+}
+
 // TestImageRefused covers files that the user may not read and files that are not images.
 func TestImageRefused(t *testing.T) {
 	r := newRuntime(t, nil)

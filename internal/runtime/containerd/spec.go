@@ -4,6 +4,7 @@ package containerd
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -264,14 +265,37 @@ func commands(task *runtime.Spec) (list []specs.Mount) {
 const imagePath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // withPrograms appends the directory of Spec.Programs to PATH.
-func withPrograms(env []string) []string {
-	env = slices.Clone(env)
-	at := slices.IndexFunc(env, func(entry string) bool { return nameOf(entry) == "PATH" })
-	if at < 0 {
-		at, env = len(env), append(env, imagePath)
+func withPrograms(env []string) []string { return withPath(env, imagePath, runtime.ProgramDir) }
+
+// withDriver appends the directories of the driver's files among the mounts to the search paths of an image. Files in
+// the image take precedence, except that an image has no driver.
+func withDriver(env []string, mounts []specs.Mount) []string {
+	for _, m := range mounts {
+		switch path.Dir(m.Destination) {
+		case insideLibraries:
+			env = withPath(env, "LD_LIBRARY_PATH=", insideLibraries)
+		case insideTools:
+			env = withPath(env, imagePath, insideTools)
+		}
 	}
-	if !slices.Contains(strings.Split(strings.TrimPrefix(env[at], "PATH="), ":"), runtime.ProgramDir) {
-		env[at] += ":" + runtime.ProgramDir
+	return env
+}
+
+// withPath appends a directory to the list of directories in a variable, unless it is there. usual is the entry
+// where the environment has none.
+func withPath(env []string, usual, dir string) []string {
+	name := nameOf(usual)
+	at := slices.IndexFunc(env, func(entry string) bool { return nameOf(entry) == name })
+	env = slices.Clone(env)
+	if at < 0 {
+		at, env = len(env), append(env, usual)
+	}
+	list := strings.TrimPrefix(env[at], name+"=")
+	switch {
+	case list == "":
+		env[at] = name + "=" + dir
+	case !slices.Contains(strings.Split(list, ":"), dir):
+		env[at] += ":" + dir
 	}
 	return env
 }

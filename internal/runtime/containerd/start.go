@@ -286,6 +286,7 @@ func (r *Runtime) prepare(spec *runtime.Spec, seen *view, dir taskdir.Dir, from 
 	// The variables of the devices take precedence.
 	order.Env = environment(environment(from.env, spec.Env), oci.Process.Env[1:])
 	oci.Process.Env = oci.Process.Env[:1]
+	order.Env = withDriver(order.Env, oci.Mounts)
 	if spec.Image != "" && len(spec.Programs) > 0 {
 		order.Env = withPrograms(order.Env)
 	}
