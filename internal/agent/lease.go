@@ -101,7 +101,7 @@ func (a *Agent) watchNotices(ctx context.Context) {
 func (a *Agent) applyNotice(n leased.Notice) {
 	switch {
 	case n.Rebalance:
-		a.setCondition(causeRebalance, cluster.Condition{Effect: cluster.Drains, Message: "the cloud expects to take the node back (rebalance recommendation)"})
+		a.setCondition(causeRebalance, cluster.Condition{Effect: cluster.Drains, Message: "the cloud is likely to reclaim the node (rebalance recommendation)"})
 	case a.reclaim == 0:
 		a.setCondition(causeRebalance, cluster.Condition{})
 	}
@@ -109,11 +109,11 @@ func (a *Agent) applyNotice(n leased.Notice) {
 		return
 	}
 	a.reclaim = cluster.InstantOf(n.Reclaim)
-	a.log.Warn("the cloud takes the node back", "at", n.Reclaim)
+	a.log.Warn("reclaim notice: the instance ends", "at", n.Reclaim)
 	nudge(a.reports)
 	text := a.boot() + " " + strconv.FormatInt(int64(a.reclaim), 10)
 	if err := os.WriteFile(filepath.Join(a.cfg.StateDir, reclaimFile), []byte(text), 0o600); err != nil {
-		a.log.Warn("the deadline of the cloud is lost when gnoded restarts", "err", err)
+		a.log.Warn("cannot store the reclaim notice: a restart of gnoded loses it", "err", err)
 	}
 }
 

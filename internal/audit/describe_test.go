@@ -112,8 +112,8 @@ var descriptions = []struct {
 		{Lease: 3, Event: command.LaunchRequested, Try: 1}, {Lease: 4, Event: command.LaunchDelayed}, {Lease: 4, Event: command.LaunchFailed, Try: 2, Why: "no capacity"},
 		{Lease: 3, Event: command.LeaseStarted, Instance: "i-1", Price: 3_500_000}, {Lease: 3, Event: command.LeaseReclaimed, Reclaim: second},
 		{Lease: 3, Event: command.LeaseEnded, Interrupted: true}, {Lease: 5, Event: command.LeaseEnded, Why: "gone"}, {Lease: 5, Event: command.LeaseConsole},
-	}}, &command.Done{}, "leases: launch 3: request 1 is sent; launch 4: request 2 failed: no capacity; lease 3: instance i-1, 3.50 USD an hour; " +
-		"lease 3: reclaimed by the cloud at 1970-01-01T00:00:01Z; lease 3: the cloud took its instance back; lease 5: its instance has ended: gone"},
+	}}, &command.Done{}, "leases: launch 3: request 1 sent; launch 4: request 2 failed: no capacity; lease 3: instance i-1, 3.50 USD an hour; " +
+		"lease 3: reclaim notice: instance ends at 1970-01-01T00:00:01Z; lease 3: instance reclaimed by the cloud; lease 5: instance ended: gone"},
 	{&command.UpdateLeases{Updates: []command.LeaseUpdate{{Lease: 4, Event: command.LaunchDelayed}}}, &command.Done{}, ""},
 	{&command.EndLeases{Actor: root, Leases: []cluster.LeaseID{3, 4}, Now: true, Why: "test"}, &command.Named{}, "leases end: 3 4 now: test"},
 	{&command.CommitPlan{}, &command.Committed{}, ""},

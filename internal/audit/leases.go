@@ -48,17 +48,17 @@ func leaseEvent(u *command.LeaseUpdate, s State) string {
 	text := ""
 	switch u.Event {
 	case command.LaunchRequested:
-		return fmt.Sprintf("launch %d: request %d is sent", u.Lease, u.Try)
+		return fmt.Sprintf("launch %d: request %d sent", u.Lease, u.Try)
 	case command.LaunchFailed:
 		text = fmt.Sprintf("launch %d: request %d failed", u.Lease, u.Try)
 	case command.LeaseStarted:
 		return fmt.Sprintf("lease %d: instance %s, %s %s an hour", u.Lease, sanitize(u.Instance), cluster.FormatMoney(u.Price), s.Policy().Burst.Currency)
 	case command.LeaseReclaimed:
-		return fmt.Sprintf("lease %d: reclaimed by the cloud at %s", u.Lease, date(u.Reclaim))
+		return fmt.Sprintf("lease %d: reclaim notice: instance ends at %s", u.Lease, date(u.Reclaim))
 	case command.LeaseEnded:
-		text = fmt.Sprintf("lease %d: its instance has ended", u.Lease)
+		text = fmt.Sprintf("lease %d: instance ended", u.Lease)
 		if u.Interrupted {
-			text = fmt.Sprintf("lease %d: the cloud took its instance back", u.Lease)
+			text = fmt.Sprintf("lease %d: instance reclaimed by the cloud", u.Lease)
 		}
 	}
 	if text != "" && u.Why != "" {

@@ -29,7 +29,7 @@ type File struct {
 	Cluster  string          `json:"cluster"` // its ID
 	Lease    cluster.LeaseID `json:"lease"`
 	Launch   cluster.LeaseID `json:"launch"`
-	Instance string          `json:"instance"` // the cloud's name of the node
+	Instance string          `json:"instance"` // instance ID
 	Expires  time.Time       `json:"expires"`  // the node powers off then at the latest
 }
 
@@ -63,9 +63,9 @@ func Load(path, node, clusterID string) (*File, error) {
 	case errors.Is(err, fs.ErrNotExist) && !cluster.IsLeased(node):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("%w: a leased node joins with gctl join --lease", err)
+		return nil, fmt.Errorf("%w: join the leased node with gctl join --lease", err)
 	case f.Lease.NodeName() != node || f.Cluster != clusterID:
-		return nil, fmt.Errorf("%w: %s is of node %s of cluster %s, and this is %s of cluster %s: remove the file on a node of the site, else run gctl join --lease",
+		return nil, fmt.Errorf("%w: %s is for node %s of cluster %s, and this is node %s of cluster %s: remove the file from a node of the site; on a leased node run gctl join --lease",
 			ErrOtherNode, path, f.Lease.NodeName(), f.Cluster, node, clusterID)
 	}
 	return &f, nil
@@ -79,7 +79,7 @@ func DecodeStrict(text []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("there is text after the JSON object")
+		return errors.New("text follows the JSON object")
 	}
 	return nil
 }

@@ -35,11 +35,11 @@ type facts struct {
 func (f *facts) powerOffReason() string {
 	switch {
 	case !f.now.Before(f.expires):
-		return "the lease of the node ended at " + f.expires.UTC().Format(time.RFC3339)
+		return "the lease of the node ended at " + f.expires.UTC().Format("2006-01-02 15:04:05") + " UTC"
 	case f.ended != "":
 		return f.ended
 	case f.now.Sub(f.active) >= f.idleLimit:
-		return fmt.Sprintf("the node had neither a task nor an answer of a controller for %s (lease_idle_limit)", f.idleLimit)
+		return fmt.Sprintf("the node had no task and no contact with a controller for %s (lease_idle_limit)", f.idleLimit)
 	}
 	return ""
 }

@@ -22,12 +22,12 @@ func TestPowerOffReason(t *testing.T) {
 	}{
 		{"nothing", func(*facts) {}, ""},
 		{"a second before the end", func(f *facts) { f.expires = now.Add(time.Second) }, ""},
-		{"the end", func(f *facts) { f.expires = now }, "the lease of the node ended at 2026-11-27T12:00:00Z"},
-		{"after the end", func(f *facts) { f.expires = now.Add(-time.Hour) }, "the lease of the node ended at 2026-11-27T11:00:00Z"},
+		{"the end", func(f *facts) { f.expires = now }, "the lease of the node ended at 2026-11-27 12:00:00 UTC"},
+		{"after the end", func(f *facts) { f.expires = now.Add(-time.Hour) }, "the lease of the node ended at 2026-11-27 11:00:00 UTC"},
 		{"almost idle", func(f *facts) { f.active = now.Add(time.Second - f.idleLimit) }, ""},
-		{"idle", func(f *facts) { f.active = now.Add(-f.idleLimit) }, "the node had neither a task nor an answer of a controller for 15m0s (lease_idle_limit)"},
+		{"idle", func(f *facts) { f.active = now.Add(-f.idleLimit) }, "the node had no task and no contact with a controller for 15m0s (lease_idle_limit)"},
 		{"refused", func(f *facts) { f.ended = "refused" }, "refused"},
-		{"the end first", func(f *facts) { f.expires, f.ended = now, "refused" }, "the lease of the node ended at 2026-11-27T12:00:00Z"},
+		{"the end first", func(f *facts) { f.expires, f.ended = now, "refused" }, "the lease of the node ended at 2026-11-27 12:00:00 UTC"},
 	} {
 		f := usual
 		c.edit(&f)
@@ -88,8 +88,8 @@ func TestGuardPowersOff(t *testing.T) {
 	}{
 		{"in contact", node{answers: true}, 2 * time.Hour, "", nil},
 		{"without contact but with a task", node{busyUntil: 10 * time.Hour}, 2 * time.Hour, "", nil},
-		{"without contact", node{}, 16*time.Minute + time.Second/2, "neither a task", []time.Duration{15 * time.Minute, 16 * time.Minute}},
-		{"without contact after a task", node{busyUntil: time.Hour}, 75*time.Minute + 30*time.Second, "neither a task", []time.Duration{75*time.Minute - time.Second}},
+		{"without contact", node{}, 16*time.Minute + time.Second/2, "no task and no contact", []time.Duration{15 * time.Minute, 16 * time.Minute}},
+		{"without contact after a task", node{busyUntil: time.Hour}, 75*time.Minute + 30*time.Second, "no task and no contact", []time.Duration{75*time.Minute - time.Second}},
 		{"the end of the lease", node{answers: true, busyUntil: 4 * time.Hour}, 3*time.Hour + 5*time.Second, "ended at", []time.Duration{3*time.Hour + time.Second}},
 		{"a task that does not end", node{answers: true, busyUntil: 4 * time.Hour, endless: true}, 3*time.Hour + 40*time.Second, "ended at", []time.Duration{3*time.Hour + 30*time.Second}},
 		{"refused", node{ended: "refused"}, 90 * time.Second, "refused", []time.Duration{0, time.Minute}},

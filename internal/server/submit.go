@@ -169,11 +169,11 @@ func warnBurst(v *state.View, subs []wire.Submission) []string {
 		case !spec.Burst.On():
 			continue
 		case !has:
-			return []string{"--burst has no effect: this cluster has no partition of leased nodes"}
+			return []string{"--burst has no effect: this cluster has no partition of cloud nodes"}
 		case !policy.Burst.On:
-			return []string{"--burst: no node is leased at present: gctl show policy has the rules under [burst]"}
+			return []string{"--burst: cloud burst is disabled in the policy (burst.enabled = false)"}
 		case spec.CheckpointDir != "" && !cluster.InS3(spec.CheckpointDir):
-			return []string{"--burst: checkpoints on a leased node are lost with it: use --checkpoint=s3://BUCKET/PREFIX"}
+			return []string{"--burst: checkpoints on a cloud node are lost with the node: use --checkpoint=s3://BUCKET/PREFIX"}
 		}
 	}
 	return nil

@@ -41,10 +41,12 @@ func (s *State) launch(c *cluster.Launch, planned uint64) string {
 	switch {
 	case !waits:
 		return "the job is not pending"
-	case !known || part.Down:
-		return "no partition has leased nodes, or it is down"
+	case !known:
+		return "no partition has nodes = [\"CLOUD\"]"
+	case part.Down:
+		return fmt.Sprintf("partition %q is down", part.Name)
 	case !slices.Contains(j.Spec.AllPartitions(), part.Name):
-		return "the job may not run in partition " + part.Name
+		return fmt.Sprintf("the job may not run in partition %q", part.Name)
 	case c.Attempt != j.Attempt+1:
 		return "the attempt is not the next one"
 	case j.Version > planned:
@@ -70,7 +72,7 @@ func (s *State) leasedElsewhere(j *cluster.Job, node string, until cluster.Insta
 		return "node " + node + " is " + why
 	}
 	if until == 0 || until > n.Rental.Until {
-		return "node " + node + " ends before the job's time limit"
+		return "the lease of node " + node + " ends before the time limit of the job"
 	}
 	return ""
 }
@@ -94,7 +96,7 @@ func (s *State) putLease(l *cluster.Lease) {
 	}
 	for _, other := range s.leases.OfLaunch(l.Launch) {
 		if other.For == old.For {
-			s.storeLease(s.leaseEnv().Freed(other, "another node of the launch is missing"))
+			s.storeLease(s.leaseEnv().Freed(other, "another lease of the same launch has ended"))
 		}
 	}
 }
@@ -139,13 +141,13 @@ func rent(n *cluster.Node, l *cluster.Lease) {
 func (s *State) removeLeased(l *cluster.Lease) {
 	name := l.ID.NodeName()
 	if _, joined := s.hosts.CertificateHolder("node", name); joined {
-		s.hosts.Revoke(s.now, "node", name, leaseUser, "the lease has ended")
+		s.hosts.Revoke(s.now, "node", name, leaseUser, "lease ended")
 	}
 	if !s.nodes.Has(name) {
 		return
 	}
 	s.proveFenced(name)
-	s.removeNode(name, "its instance is gone")
+	s.removeNode(name, "instance ended")
 }
 
 // leaseOf returns the lease of a node that registers; nil for a node of the site.
@@ -157,9 +159,9 @@ func (s *State) leaseOf(n *cluster.Node) (*cluster.Lease, *command.Refusal) {
 	l, known := s.leases.Get(id)
 	switch {
 	case !named || !known:
-		return nil, command.WithHint(command.Refusef(command.NotFound, "node %s has no lease", n.Name), "names that begin with %s are those of leased nodes: name a node of the site otherwise", cluster.LeasedPrefix)
+		return nil, command.WithHint(command.Refusef(command.NotFound, "node %s has no lease", n.Name), "names with the prefix %s are reserved for leased nodes: rename the node", cluster.LeasedPrefix)
 	case l.State < cluster.LeaseLaunched || l.State > cluster.LeaseDraining:
-		return nil, command.WithHint(command.Refusef(command.Conflict, "the lease of node %s is %s", n.Name, l.State), "the node is not part of the cluster any longer: end its instance")
+		return nil, command.WithHint(command.Refusef(command.Conflict, "the lease of node %s is %s", n.Name, l.State), "the node is no longer part of the cluster: end its instance")
 	}
 	return l, nil
 }
@@ -167,14 +169,14 @@ func (s *State) leaseOf(n *cluster.Node) (*cluster.Lease, *command.Refusal) {
 // useToken records that a host joins: with a join token, or as the node of a lease with the token of its launch.
 func (s *State) useToken(c *command.UseToken) *command.Refusal {
 	l, launch := s.leases.ByToken(c.Hash, c.Instance)
-	ended := command.WithHint(command.Refusef(command.Denied, "the join token is of a launch that has ended"), "end the instance")
+	ended := command.WithHint(command.Refusef(command.Denied, "the launch of the join token has ended"), "end the instance")
 	switch {
 	case launch == nil && c.Instance == "":
 		return s.hosts.UseToken(s.now, c, s.nodes.Has)
 	case launch == nil:
-		return command.Refuse(command.NotFound, "the join token is of no launch", "end the instance")
+		return command.Refuse(command.NotFound, "the join token belongs to no launch", "end the instance")
 	case c.Kind != command.NodeToken:
-		return command.Refuse(command.InvalidArgument, "the join token is for another role", "it is for the node of a lease")
+		return command.Refuse(command.InvalidArgument, "the join token is only for the node of a lease", "create one for this host with gctl cluster token")
 	case l == nil && launch.State == cluster.LeaseRequested:
 		return command.Refusef(command.Conflict, "instance %q is not known yet", command.Sanitize(c.Instance))
 	case l == nil && launch.Live():
@@ -182,7 +184,7 @@ func (s *State) useToken(c *command.UseToken) *command.Refusal {
 	case l == nil:
 		return ended
 	case l.State == cluster.LeaseJoined, l.State == cluster.LeaseRunning:
-		return command.Refusef(command.Conflict, "instance %s has joined already", l.Instance)
+		return command.Refusef(command.Conflict, "instance %s has already joined", l.Instance)
 	case l.State > cluster.LeaseLaunched:
 		return command.WithHint(command.Refusef(command.Denied, "the lease of instance %s is %s", l.Instance, l.State), "end the instance")
 	}
@@ -293,7 +295,7 @@ func (s *State) followUse(id cluster.LeaseID) {
 func (s *State) leaseDead(node string) {
 	id, leased := cluster.LeaseOf(node)
 	if l, known := s.leases.Get(id); leased && known && l.Live() && l.State < cluster.LeaseTerminating {
-		why := "its node does not respond"
+		why := "node does not respond"
 		if l.Reclaim > 0 {
 			why = "reclaimed by the cloud"
 		}

@@ -26,7 +26,7 @@ func (s *State) evict(e *cluster.Preemption) string {
 	case old.Attempt != e.Attempt:
 		return fmt.Sprintf("attempt %d is not the running one", e.Attempt)
 	case old.Preempting != nil && old.Preempting.By == 0:
-		return "the job ends already: the cloud takes its node back"
+		return "the job is already ending: reclaim notice for its node"
 	case old.Preempting != nil:
 		return fmt.Sprintf("the job ends for job %d already", old.Preempting.By)
 	case !waits:

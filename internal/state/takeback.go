@@ -62,7 +62,7 @@ func (s *State) warnReclaimed(j *cluster.Job, node string, stop cluster.Instant)
 		stop = min(stop, j.Preempting.At)
 	}
 	j.Preempting = &cluster.Preempting{At: stop, Ref: node}
-	j.Reason, j.Detail = cluster.ReasonReclaimed, fmt.Sprintf("the cloud takes node %s back: SIGTERM in %s", node, cluster.FormatElapsed(stop.Sub(s.now)))
+	j.Reason, j.Detail = cluster.ReasonReclaimed, fmt.Sprintf("reclaim notice for node %s: SIGTERM in %s", node, cluster.FormatElapsed(stop.Sub(s.now)))
 	if !asked && j.Spec.PreemptSignal().Number != 0 {
 		s.askToSave(j)
 	}
@@ -72,7 +72,7 @@ func (s *State) warnReclaimed(j *cluster.Job, node string, stop cluster.Instant)
 func (s *State) reclaimed(j *cluster.Job, node string) ending {
 	return ending{
 		outcome: cluster.Preempted, reason: cluster.ReasonReclaimed, returns: j.Spec.Requeue,
-		detail: fmt.Sprintf("the cloud took node %s back: %s", node, s.lostText(j, j.Spec.Requeue)),
+		detail: fmt.Sprintf("node %s reclaimed by the cloud: %s", node, s.lostText(j, j.Spec.Requeue)),
 	}
 }
 

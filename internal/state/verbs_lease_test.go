@@ -219,7 +219,7 @@ func (x *script) leases() string {
 			}
 		}
 		if l.Reserved > 0 {
-			line += " set aside " + cluster.FormatMoney(l.Reserved)
+			line += " committed " + cluster.FormatMoney(l.Reserved)
 		} else {
 			line += " cost " + cluster.FormatMoney(l.Cost)
 		}

@@ -33,10 +33,10 @@ func (p *Policy) checkBurst(fault faultReporter) {
 	b.check(fault)
 	p.checkCloudPartitions(fault)
 	if _, found := p.Cloud(); b.On && !found {
-		fault("burst.enabled", "no partition has the leased nodes: add a [[partition]] with nodes = [%q]", LeasedNodes)
+		fault("burst.enabled", "no partition has nodes = [%q]: add one for the leased nodes", LeasedNodes)
 	}
 	if b.On && b.MonthlyLimit == 0 {
-		fault("burst.monthly_limit", "nothing may be spent in a month: set monthly_limit, or enabled = false")
+		fault("burst.monthly_limit", "must be above 0 if burst.enabled = true")
 	}
 	for i := range p.QOS {
 		q, at := &p.QOS[i], element("qos", i)
@@ -104,18 +104,18 @@ func (p *Policy) checkCloudPartitions(fault faultReporter) {
 		for n, list := range part.Nodes[:min(len(part.Nodes), maxList)] {
 			switch {
 			case strings.HasPrefix(list, LeasedPrefix):
-				fault(element(at+".nodes", n), "partition %q: names that begin with %q are those of leased nodes: list %q alone", part.Name, LeasedPrefix, LeasedNodes)
+				fault(element(at+".nodes", n), "partition %q: names with the prefix %q are reserved for leased nodes: use nodes = [%q]", part.Name, LeasedPrefix, LeasedNodes)
 			case list == LeasedNodes && len(part.Nodes) > 1:
-				fault(element(at+".nodes", n), "partition %q: %q and other nodes: leased nodes need a partition of their own", part.Name, LeasedNodes)
+				fault(element(at+".nodes", n), "partition %q: %q cannot be combined with other nodes: leased nodes need a partition of their own", part.Name, LeasedNodes)
 			}
 		}
 		switch {
 		case !part.Cloud():
 			continue
 		case found != "":
-			fault(at+".nodes", "partitions %q and %q have the leased nodes, want one", found, part.Name)
+			fault(at+".nodes", "partitions %q and %q both have the leased nodes; only one may", found, part.Name)
 		case part.Default:
-			fault(at+".default", "partition %q has the leased nodes and cannot be the default one", part.Name)
+			fault(at+".default", "partition %q has the leased nodes and cannot be the default partition", part.Name)
 		case part.Burst != BurstDefault:
 			fault(at+".burst", "partition %q: its jobs always run on leased nodes: remove burst", part.Name)
 		}
@@ -144,10 +144,10 @@ func (s *JobSpec) checkBurst(fault func(string, ...any)) {
 		fault("unknown mode %d or market %d of leased nodes", b.Mode, b.Market)
 	}
 	if b.MaxCost < 0 || b.MaxCost > MaxMoney {
-		fault("a cost of %s for leased nodes is out of range (0 to %d)", FormatMoney(b.MaxCost), int64(MaxMoney/OneUnit))
+		fault("--burst-max-cost=%s is out of range (0 to %d)", FormatMoney(b.MaxCost), int64(MaxMoney/OneUnit))
 	}
 	if len(b.Regions) > maxJobRegions {
-		fault("%d regions for leased nodes, at most %d", len(b.Regions), maxJobRegions)
+		fault("--burst-regions has %d regions, at most %d", len(b.Regions), maxJobRegions)
 		return
 	}
 	for i, region := range b.Regions {

@@ -72,13 +72,13 @@ type Lease struct {
 	Price     int64   // of an hour, as the cloud has confirmed; 0 before that
 	Lifetime  time.Duration
 	Expires   Instant // the instance ends then at the latest: Launched plus Lifetime; 0 before that
-	Reserved  int64   // set aside for it; 0 once it is Gone
+	Reserved  int64   // committed for it; 0 once it is Gone
 	Cost      int64   // once it is Gone
 	Month     Instant // start of the month (UTC) whose budgets it counts in: that of the decision
 
-	Instance string // the cloud's name; "" before it is launched
+	Instance string // instance ID; "" before it is launched
 	Address  string
-	Launched Instant // when the request that had success was sent
+	Launched Instant // when the request that succeeded was sent
 	Joined   Instant
 	Ended    Instant // when the cloud no longer had the instance
 	// Reclaim is the deadline of the cloud's notice that it takes the instance back; 0 without one.
@@ -116,13 +116,13 @@ func (n *Node) LeaseRefusal(id JobID, spec *JobSpec, spot bool, regions []string
 	case r.Account != spec.Account:
 		return "leased for another account"
 	case n.Market == Spot && !spot:
-		return "a spot node, which the QOS does not allow"
+		return "a spot node, not allowed by the QOS"
 	case spec.Burst.Market != AnyMarket && spec.Burst.Market != n.Market:
 		return "not in --burst-market"
 	case len(spec.Burst.Regions) > 0 && !slices.Contains(spec.Burst.Regions, n.Region):
 		return "not in --burst-regions"
 	case len(regions) > 0 && !slices.Contains(regions, n.Region):
-		return "in a region that the policy does not allow"
+		return "in a region not allowed by burst.regions"
 	}
 	return ""
 }

@@ -40,18 +40,18 @@ func TestBurstBounds(t *testing.T) {
 	long := []Staging{{Path: strings.Repeat("p", maxText), URL: "s3://bucket/k"}, {Path: strings.Repeat("q", maxText), URL: "s3://bucket/l"}}
 	long = append(long, Staging{Path: strings.Repeat("r", maxText), URL: "s3://bucket/m"}, Staging{Path: strings.Repeat("s", maxText), URL: "s3://bucket/n"})
 	for want, change := range map[string]func(*JobSpec){
-		"unknown mode":                func(s *JobSpec) { s.Burst.Mode = BurstOnly + 1 },
-		"market 3":                    func(s *JobSpec) { s.Burst.Market = OnDemand + 1 },
-		"a cost of -0.000001":         func(s *JobSpec) { s.Burst.MaxCost = -1 },
-		"out of range (0 to 10000000": func(s *JobSpec) { s.Burst.MaxCost = MaxMoney + 1 },
-		"33 regions":                  func(s *JobSpec) { s.Burst.Regions = make([]string, 33) },
-		"region \"r\" is named twice": func(s *JobSpec) { s.Burst.Regions = []string{"r", "r"} },
-		"one region has no name":      func(s *JobSpec) { s.Burst.Regions = []string{""} },
-		"control character":           func(s *JobSpec) { s.Burst.Regions = []string{"\n"} },
-		"stage-in: 65 files":          func(s *JobSpec) { s.StageIn = many },
-		"another entry names":         func(s *JobSpec) { s.StageOut = []Staging{many[0], many[0]} },
-		"stage-out: invalid staging":  func(s *JobSpec) { s.StageOut = []Staging{{Path: "..", URL: "s3://bucket/k"}} },
-		"to stage have":               func(s *JobSpec) { s.StageIn = long },
+		"unknown mode": func(s *JobSpec) { s.Burst.Mode = BurstOnly + 1 },
+		"market 3":     func(s *JobSpec) { s.Burst.Market = OnDemand + 1 },
+		"--burst-max-cost=-0.000001 is out of range": func(s *JobSpec) { s.Burst.MaxCost = -1 },
+		"out of range (0 to 10000000":                func(s *JobSpec) { s.Burst.MaxCost = MaxMoney + 1 },
+		"33 regions":                                 func(s *JobSpec) { s.Burst.Regions = make([]string, 33) },
+		"region \"r\" is named twice":                func(s *JobSpec) { s.Burst.Regions = []string{"r", "r"} },
+		"one region has no name":                     func(s *JobSpec) { s.Burst.Regions = []string{""} },
+		"control character":                          func(s *JobSpec) { s.Burst.Regions = []string{"\n"} },
+		"stage-in: 65 files":                         func(s *JobSpec) { s.StageIn = many },
+		"another entry names":                        func(s *JobSpec) { s.StageOut = []Staging{many[0], many[0]} },
+		"stage-out: invalid staging":                 func(s *JobSpec) { s.StageOut = []Staging{{Path: "..", URL: "s3://bucket/k"}} },
+		"to stage have":                              func(s *JobSpec) { s.StageIn = long },
 	} {
 		s := &JobSpec{}
 		change(s)

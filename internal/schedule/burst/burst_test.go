@@ -90,16 +90,16 @@ func TestWhatKeepsAnOfferFromUse(t *testing.T) {
 		"nothing":        {func(*cluster.Snapshot, *cluster.Offer, *cluster.JobSpec) {}, ""},
 		"price 0":        {func(_ *cluster.Snapshot, o *cluster.Offer, _ *cluster.JobSpec) { o.Price = 0 }, "without a price"},
 		"negative price": {func(_ *cluster.Snapshot, o *cluster.Offer, _ *cluster.JobSpec) { o.Price = -1 }, "without a price"},
-		"price 10^12":    {func(_ *cluster.Snapshot, o *cluster.Offer, _ *cluster.JobSpec) { o.Price = cluster.MaxMoney }, "cannot be right"},
+		"price 10^12":    {func(_ *cluster.Snapshot, o *cluster.Offer, _ *cluster.JobSpec) { o.Price = cluster.MaxMoney }, "price out of range"},
 		"old price":      {func(_ *cluster.Snapshot, o *cluster.Offer, _ *cluster.JobSpec) { o.PricedAt = now.Add(-7 * time.Hour) }, "older than 6:00:00"},
 		"region of policy": {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) {
 			s.Policy.Burst.Regions = []string{"eu"}
-		}, "policy does not allow"},
+		}, "not allowed by burst.regions"},
 		"region of job":  {func(_ *cluster.Snapshot, _ *cluster.Offer, q *cluster.JobSpec) { q.Burst.Regions = []string{"eu"} }, "--burst-regions"},
-		"region gone":    {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) { s.Burst.Offers = nil }, "offered nothing"},
+		"region gone":    {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) { s.Burst.Offers = nil }, "no offers known yet"},
 		"market":         {func(_ *cluster.Snapshot, _ *cluster.Offer, q *cluster.JobSpec) { q.Burst.Market = cluster.OnDemand }, "--burst-market"},
 		"unknown market": {func(_ *cluster.Snapshot, o *cluster.Offer, _ *cluster.JobSpec) { o.Market = 7 }, "unknown market"},
-		"spot share":     {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) { s.Policy.QOS[2].MinOnDemand = 1 }, "allows fewer of these"},
+		"spot share":     {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) { s.Policy.QOS[2].MinOnDemand = 1 }, "above spot_share"},
 		"nodes of policy": {func(s *cluster.Snapshot, _ *cluster.Offer, q *cluster.JobSpec) {
 			s.Policy.Burst.MaxNodes, q.Request.Nodes = 1, 2
 		}, "max_nodes"},
@@ -107,23 +107,23 @@ func TestWhatKeepsAnOfferFromUse(t *testing.T) {
 			s.Policy.Partitions[1].MaxNodes, q.Request.Nodes = 1, 2
 		}, "allows 1 node"},
 		"type":             {func(_ *cluster.Snapshot, _ *cluster.Offer, q *cluster.JobSpec) { q.Request.GPUTypes = []string{"a100"} }, "suitable GPU"},
-		"features":         {func(_ *cluster.Snapshot, _ *cluster.Offer, q *cluster.JobSpec) { q.Request.Features = []string{"ib"} }, "without its features"},
+		"features":         {func(_ *cluster.Snapshot, _ *cluster.Offer, q *cluster.JobSpec) { q.Request.Features = []string{"ib"} }, "without the features"},
 		"node list":        {func(_ *cluster.Snapshot, _ *cluster.Offer, q *cluster.JobSpec) { q.Request.NodeList = []string{"n1"} }, "--nodelist"},
 		"reservation":      {func(_ *cluster.Snapshot, _ *cluster.Offer, q *cluster.JobSpec) { q.Reservation = "course" }, "within reservation"},
 		"no limit":         {func(_ *cluster.Snapshot, _ *cluster.Offer, q *cluster.JobSpec) { q.TimeLimit = 0 }, "no time limit"},
-		"a limit of years": {func(_ *cluster.Snapshot, _ *cluster.Offer, q *cluster.JobSpec) { q.TimeLimit = 3 * maxLifetime }, "time limit is above"},
+		"a limit of years": {func(_ *cluster.Snapshot, _ *cluster.Offer, q *cluster.JobSpec) { q.TimeLimit = 3 * maxLifetime }, "time limit exceeds"},
 		"no cloud partition": {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) {
 			s.Policy.Partitions = s.Policy.Partitions[:1]
 		}, "none of its partitions"},
 		"partition down": {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) { s.Policy.Partitions[1].Down = true }, "is down"},
 		"a cost of 10^12": {func(_ *cluster.Snapshot, o *cluster.Offer, q *cluster.JobSpec) {
 			o.Price, q.TimeLimit = maxPrice, 182*24*time.Hour
-		}, "than a lease may have"},
-		"budget lowered":    {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) { s.Burst.Left[""] = -5 }, "the budget of the cluster has 0.00 USD left"},
-		"no cluster budget": {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) { s.Burst.Left = nil }, "the budget of the cluster has 0.00 USD left"},
+		}, "exceeding launch limits"},
+		"budget lowered":    {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) { s.Burst.Left[""] = -5 }, "exceeds the 0.00 USD left in the budget of the cluster"},
+		"no cluster budget": {func(s *cluster.Snapshot, _ *cluster.Offer, _ *cluster.JobSpec) { s.Burst.Left = nil }, "exceeds the 0.00 USD left in the budget of the cluster"},
 		"locality": {func(_ *cluster.Snapshot, _ *cluster.Offer, q *cluster.JobSpec) {
 			q.Request.Nodes, q.Request.Switches, q.Request.SwitchWait = 2, 1, -1
-		}, "no locality"},
+		}, "requires locality"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			snap, list := one()

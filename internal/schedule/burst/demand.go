@@ -83,11 +83,11 @@ func refusal(spec *cluster.JobSpec, rules *eligible.Rules, cloud string) string 
 	case spec.Reservation != "":
 		return fmt.Sprintf("it runs within reservation %q", spec.Reservation)
 	case len(q.NodeList) > 0:
-		return "it names its nodes (--nodelist)"
+		return "it requests nodes by name (--nodelist)"
 	case spec.TimeLimit > maxLifetime/2:
-		return fmt.Sprintf("its time limit is above %s", cluster.FormatLimit(maxLifetime/2))
+		return fmt.Sprintf("its time limit exceeds %s", cluster.FormatLimit(maxLifetime/2))
 	case q.Nodes > 1 && q.SwitchWait < 0 && (q.Connect == cluster.ConnectNVLink || q.Connect == cluster.ConnectLeaf || q.Switches > 0):
-		return "cloud nodes have no locality, which it requires on several nodes (--connect, --switches)"
+		return "it requires locality across nodes (--connect, --switches), which cloud nodes do not have"
 	}
 	if x, refuses := rules.Refusal(spec, cloud); refuses {
 		return fmt.Sprintf("partition %q %s", cloud, x.Says)
@@ -140,7 +140,7 @@ func (d *Demand) mismatch(o *offer) string {
 		return describe(m)
 	}
 	if d.nodes(o) == 0 {
-		return "fewer GPUs than it needs on its nodes"
+		return "fewer GPUs than the job needs on its nodes"
 	}
 	return ""
 }
@@ -149,11 +149,11 @@ func (d *Demand) mismatch(o *offer) string {
 func describe(m cluster.Mismatch) string {
 	switch m.Kind {
 	case cluster.MissingFeature:
-		return "without its features"
+		return "without the features of the job"
 	case cluster.OutsideRegions:
 		return "not in --region"
 	case cluster.TooExpensive:
-		return "more expensive than --max-price"
+		return "price above --max-price"
 	case cluster.TooFewCPUs:
 		return "fewer than " + words.Count(m.Want, "CPU")
 	case cluster.TooLittleMemory:

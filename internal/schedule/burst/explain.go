@@ -59,8 +59,8 @@ func (v *View) Choose(c *Candidate) Choice {
 	case !pays:
 		x.Why = v.shortfall(c, q)
 	case !settled:
-		x.Why = fmt.Sprintf("not sent to the cloud yet: it has been eligible for %s, and nodes are leased after %s (min_pending)",
-			cluster.FormatElapsed(v.now.Sub(since(c.Job))), cluster.FormatElapsed(at.Sub(since(c.Job))))
+		x.Why = fmt.Sprintf("not sent to the cloud yet: eligible for %s; nodes are leased after %s (min_pending)",
+			elapsed(v.now.Sub(since(c.Job))), elapsed(at.Sub(since(c.Job))))
 	default:
 		x.Commit, x.Why = true, v.reason(&choice{c, q, valueOf(d.hourly, v.saves(c, q))})
 	}
@@ -116,7 +116,7 @@ const maxNamed = 4
 // unsuitable returns why no offer may be requested for a demand: how many offers each reason excludes.
 func (v *View) unsuitable(d *Demand) string {
 	if len(v.terms.offers) == 0 {
-		return "the cloud has offered nothing yet"
+		return "no offers known yet (see gctl burst offers)"
 	}
 	qos := v.terms.qos[d.spec.QOS]
 	counts := map[string]int{}
@@ -129,27 +129,27 @@ func (v *View) unsuitable(d *Demand) string {
 		case v.market.closed[i] != "":
 			why = v.market.closed[i]
 		case at < 0:
-			why = "for more nodes, time or money than a lease may have"
+			why = "exceeding launch limits (nodes, lifetime or cost)"
 		case v.market.paused[i]:
-			why = "paused, since requests failed"
+			why = "paused after failures"
 		case o.Market == cluster.Spot && !v.market.allowsSpot(&qos, d.quotes[at].nodes):
-			why = fmt.Sprintf("spot, and qos %s allows fewer of these", qos.Name)
+			why = "spot, above spot_share of qos " + qos.Name
 		case !v.market.allowsMore(v.terms.policy, d.quotes[at].nodes):
-			why = fmt.Sprintf("beyond the %s that may be leased at a time (max_nodes)", words.Count(v.policy.MaxNodes, "node"))
+			why = fmt.Sprintf("exceeding burst.max_nodes = %d", v.policy.MaxNodes)
 		default:
-			why = "used only after spot offers have failed for " + cluster.FormatElapsed(v.policy.SpotPatience)
+			why = fmt.Sprintf("on-demand, used only after spot requests have failed for %s (spot_patience)", elapsed(v.policy.SpotPatience))
 		}
 		counts[why]++
 	}
 	all := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b)) })
 	var reasons []string
 	for _, why := range all[:min(len(all), maxNamed)] {
-		reasons = append(reasons, fmt.Sprintf("%d %s", counts[why], why))
+		reasons = append(reasons, fmt.Sprintf("%s: %s", words.Count(counts[why], "offer"), why))
 	}
 	if len(all) > maxNamed {
-		reasons = append(reasons, "others for other reasons")
+		reasons = append(reasons, "and more")
 	}
-	return fmt.Sprintf("of %s none is suitable: %s", words.Count(len(v.terms.offers), "offer"), strings.Join(reasons, ", "))
+	return "no suitable offer; " + strings.Join(reasons, "; ")
 }
 
 // nearest returns the open quote that an explanation is about: the cheapest one that saves time, else the one whose node joins
@@ -172,13 +172,13 @@ func (v *View) shortfall(c *Candidate, q *quote) string {
 	value := valueOf(d.hourly, saved)
 	switch b := d.budget; {
 	case at > 0 && saved == 0:
-		return fmt.Sprintf("not sent to the cloud: it is planned to start in %s, and a cloud node joins in %s", elapsed(at.Sub(v.now)), elapsed(q.boot))
+		return fmt.Sprintf("not sent to the cloud: it is planned to start in %s, before a cloud node could join (%s)", elapsed(at.Sub(v.now)), elapsed(q.boot))
 	case !v.anyway(c) && value < q.cost:
-		return fmt.Sprintf("not sent to the cloud: it would save %s worth %s, at a worst-case cost of %s", saved.Truncate(time.Second), v.money(value, false), cost)
+		return fmt.Sprintf("not sent to the cloud: it would save %s of waiting, worth %s; worst-case cost %s", elapsed(saved), v.money(value, false), cost)
 	case d.spec.Burst.MaxCost > 0 && q.cost > d.spec.Burst.MaxCost:
-		return fmt.Sprintf("not sent to the cloud: the lease needs %s in the worst case, and --burst-max-cost is %s", cost, v.money(d.spec.Burst.MaxCost, false))
+		return fmt.Sprintf("not sent to the cloud: worst-case cost %s exceeds --burst-max-cost=%s", cost, cluster.FormatMoney(d.spec.Burst.MaxCost))
 	default:
-		return fmt.Sprintf("not sent to the cloud: the budget of %s has %s left this month, the lease needs %s", owner(b.of), v.money(max(0, b.left), false), cost)
+		return fmt.Sprintf("not sent to the cloud: worst-case cost %s exceeds the %s left in the budget of %s this month", cost, v.money(max(0, b.left), false), owner(b.of))
 	}
 }
 
@@ -195,15 +195,15 @@ func (v *View) reason(x *choice) string {
 	d, q := x.Demand, x.quote
 	o := &v.terms.offers[q.offer]
 	what := fmt.Sprintf("%s of %s (%s)", words.Count(q.nodes, "node"), o.Name, o.Market)
-	saved, cost := v.saves(x.Candidate, q).Truncate(time.Second), v.money(q.cost, true)
+	saved, cost := elapsed(v.saves(x.Candidate, q)), v.money(q.cost, true)
 	switch at := x.planned(v.now); {
 	case at > 0 && x.value >= q.cost:
-		return fmt.Sprintf("%s: saves %s worth %s, at a worst-case cost of %s", what, saved, v.money(x.value, false), cost)
+		return fmt.Sprintf("%s: saves %s of waiting, worth %s; worst-case cost %s", what, saved, v.money(x.value, false), cost)
 	case d.spec.Burst.Mode == cluster.BurstOnly:
-		return fmt.Sprintf("%s: it runs on cloud nodes only, at a worst-case cost of %s", what, cost)
+		return fmt.Sprintf("%s: it runs on cloud nodes only; worst-case cost %s", what, cost)
 	default:
-		return fmt.Sprintf("%s: it would wait %s, more than the %s of qos %s, at a worst-case cost of %s", what,
-			at.Sub(since(x.Job)).Truncate(time.Second), d.maxWait, d.spec.QOS, cost)
+		return fmt.Sprintf("%s: it would wait %s, longer than burst_max_wait (%s) of qos %s; worst-case cost %s", what,
+			elapsed(at.Sub(since(x.Job))), elapsed(d.maxWait), d.spec.QOS, cost)
 	}
 }
 

@@ -61,11 +61,11 @@ func (t *terms) faultOf(o *cluster.Offer) string {
 	case o.Price <= 0:
 		return "without a price"
 	case o.Price > maxPrice:
-		return "with a price that cannot be right"
+		return "price out of range"
 	case o.Market != cluster.Spot && o.Market != cluster.OnDemand:
-		return "of an unknown market"
+		return "unknown market"
 	case len(regions) > 0 && !slices.Contains(regions, o.Region):
-		return "in a region that the policy does not allow"
+		return "region not allowed by burst.regions"
 	}
 	return ""
 }
@@ -119,7 +119,7 @@ func marketOf(t *terms, snap *cluster.Snapshot, view *cluster.BurstView, jobs *e
 		case o.fault != "":
 			m.closed[i] = o.fault
 		case now.Sub(o.PricedAt) > cluster.MaxPriceAge:
-			m.closed[i] = "with a price that is older than " + cluster.FormatElapsed(cluster.MaxPriceAge)
+			m.closed[i] = "price older than " + cluster.FormatElapsed(cluster.MaxPriceAge)
 		}
 		m.paused[i] = p != nil && p.Until > now
 		m.failing[i] = p != nil && p.Since > 0 && now.Sub(p.Since) >= t.policy.Burst.SpotPatience

@@ -55,7 +55,7 @@ func burstNotes(p *plan.Pass, job *cluster.Job, obstacles []eligible.Obstacle) [
 	switch {
 	case len(v.Leases(job.ID)) > 0:
 	case !p.Snap.Policy.Burst.On:
-		return []string{"not sent to the cloud: the policy leases no nodes (burst.enabled)"}
+		return []string{"not sent to the cloud: cloud burst is disabled in the policy (burst.enabled = false)"}
 	case job.Hold != cluster.NotHeld:
 		notes.Obstacle = "it is held"
 	case len(obstacles) > 0:

@@ -178,7 +178,7 @@ func (s *Service) nameOfInstance(ctx context.Context, hash cluster.Digest, insta
 	case requested(v, hash):
 		return "", connect.NewError(connect.CodeUnavailable, fmt.Errorf("instance %.64q is not known yet: try again", instance))
 	}
-	return "", call.Refuse(command.Denied, "pass the cloud's name of this instance with --instance", "instance %.64q does not belong to the launch of the join token", instance)
+	return "", call.Refuse(command.Denied, "pass the instance ID of this host with --instance", "instance %.64q does not belong to the launch of the join token", instance)
 }
 
 // requested reports whether the cloud may have instances of the launch with a token that are not known yet.

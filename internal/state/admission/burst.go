@@ -21,7 +21,7 @@ func (x *Checker) setCloud(spec, old *cluster.JobSpec) *command.Refusal {
 	b := &spec.Burst
 	if !has {
 		if b.Mode == cluster.BurstOnly {
-			return command.WithHint(command.Refuse(command.InvalidArgument, "this cluster has no partition of leased cloud nodes", ""), "omit --burst=only")
+			return command.WithHint(command.Refuse(command.InvalidArgument, "this cluster has no partition of cloud nodes", ""), "omit --burst=only")
 		}
 		if b.Mode == cluster.BurstAllow {
 			b.Mode = cluster.BurstNever
@@ -93,9 +93,9 @@ func (x *Checker) checkCloud(spec *cluster.JobSpec) *command.Refusal {
 	}
 	switch {
 	case spec.Image == "":
-		return refuse("name an image with --image", "the job could run on leased nodes, and has no image: a cloud node has neither the site's file system nor its accounts")
+		return refuse("name an image with --image", "the job may burst but has no image: cloud nodes lack the site's file systems and accounts")
 	case spec.TimeLimit == 0:
-		return refuse("request a time limit with --time", "the job could run on leased nodes, and has no time limit: their cost would have no limit")
+		return refuse("request a time limit with --time", "the job may burst but has no time limit; its cost would be unbounded")
 	case spec.Reservation != "":
 		return refuse("omit --reservation", "reservation %q has no leased nodes", spec.Reservation)
 	}
@@ -106,7 +106,7 @@ func (x *Checker) checkCloud(spec *cluster.JobSpec) *command.Refusal {
 	}
 	allowed, asked := x.Policy.Burst.Regions, spec.Burst.Regions
 	if len(allowed) > 0 && len(asked) > 0 && !slices.ContainsFunc(asked, func(r string) bool { return slices.Contains(allowed, r) }) {
-		return refuse("regions: "+strings.Join(allowed, ", "), "no node may be leased in region %s", strings.Join(asked, " or "))
+		return refuse("use --burst-regions="+strings.Join(allowed, ","), "region %s is not allowed by burst.regions", strings.Join(asked, " or "))
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (x *Checker) checkOffers(spec *cluster.JobSpec, partition string) *command.
 	part, _ := x.Policy.Partition(partition)
 	where := nodeScope{partition: partition, most: int64(part.MaxNodes)}
 	if most := int64(x.Policy.Burst.MaxNodes); most > 0 && int64(r.Nodes) > most {
-		return command.WithHint(command.Refusef(command.InvalidArgument, "at most %s may be leased at a time, not %d", words.Count(most, "node"), r.Nodes), "request at most %d with --nodes", most)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "--nodes=%d exceeds burst.max_nodes = %d", r.Nodes, most), "request at most %s with --nodes", words.Count(most, "node"))
 	}
 	var shapes []shape
 	known := false
@@ -130,7 +130,7 @@ func (x *Checker) checkOffers(spec *cluster.JobSpec, partition string) *command.
 		return nil
 	}
 	if len(shapes) == 0 {
-		return command.WithHint(command.Refuse(command.InvalidArgument, "the cloud has no offer in the markets and regions of the job", ""), "gctl burst offers lists the offers")
+		return command.WithHint(command.Refuse(command.InvalidArgument, "no cloud offer is in the markets and regions of the job", ""), "gctl burst offers lists the offers")
 	}
 	if refusal := tooLarge(r, shapes, where); refusal != nil {
 		return refusal
@@ -140,7 +140,7 @@ func (x *Checker) checkOffers(spec *cluster.JobSpec, partition string) *command.
 			return nil
 		}
 	}
-	return command.WithHint(command.Refuse(command.InvalidArgument, "no offer of the cloud satisfies the whole request", ""), "gctl burst offers lists the offers")
+	return command.WithHint(command.Refuse(command.InvalidArgument, "no cloud offer satisfies the whole request", ""), "gctl burst offers lists the offers")
 }
 
 // mayLease reports whether the policy and the job allow an offer by its market and region.

@@ -98,7 +98,7 @@ func limits(p *cluster.BurstPolicy) map[string]int64 {
 	return all
 }
 
-// committed returns what is set aside for live leases of a month, by account with those above it, and the cluster.
+// committed returns what is committed for live leases of a month, by account with those above it, and the cluster.
 // O(leases × accounts above them).
 func (x *Leases) committed(e *Env, month cluster.Instant) map[string]int64 {
 	all := map[string]int64{}
@@ -112,7 +112,7 @@ func (x *Leases) committed(e *Env, month cluster.Instant) map[string]int64 {
 	return all
 }
 
-// Left returns what may still be set aside in this month, by account with a budget; under "" for the cluster.
+// Left returns what may still be committed in this month, by account with a budget; under "" for the cluster.
 func (x *Leases) Left(e *Env) map[string]int64 {
 	month := MonthOf(e.Now)
 	committed, left := x.committed(e, month), limits(&e.Policy.Burst)
@@ -131,9 +131,9 @@ func (x *Leases) overBudget(e *Env, of string, cost int64) string {
 		switch {
 		case !limited || cost <= most:
 		case name == "":
-			return fmt.Sprintf("its worst-case cost of %s exceeds the %s left of the monthly limit", e.money(cost), e.money(most))
+			return fmt.Sprintf("worst-case cost %s exceeds the %s left in the budget of the cluster this month", e.money(cost), e.money(most))
 		default:
-			return fmt.Sprintf("its worst-case cost of %s exceeds the %s left in this month of account %s", e.money(cost), e.money(most), name)
+			return fmt.Sprintf("worst-case cost %s exceeds the %s left in the budget of account %s this month", e.money(cost), e.money(most), name)
 		}
 	}
 	return ""
@@ -147,7 +147,7 @@ func (e *Env) money(amount int64) string {
 type Spend struct {
 	Account   string // "" is the cluster
 	Spent     int64  // by leases that are GONE
-	Committed int64  // set aside for the others
+	Committed int64  // for the others
 	Limit     int64
 	Limited   bool // it has a budget
 }

@@ -61,7 +61,7 @@ func (x *Leases) checkLease(id cluster.LeaseID, l *cluster.Lease, fault func(str
 	case id != l.ID || id == 0 || id >= x.next || l.Launch > id || id >= l.Launch+cluster.LeaseID(l.Nodes):
 		fault("lease %d has ID %d, launch %d of %d, next is %d", id, l.ID, l.Launch, l.Nodes, x.next)
 	case l.Reserved < 0 || l.Cost < 0 || (l.Reserved > 0) != l.Live() || l.Live() && l.Cost != 0:
-		fault("lease %d is %s with %d set aside and a cost of %d", id, l.State, l.Reserved, l.Cost)
+		fault("lease %d is %s with %d committed and a cost of %d", id, l.State, l.Reserved, l.Cost)
 	case (l.Instance == "") != (l.Launched == 0), (l.Launched == 0) != (l.Expires == 0), l.Instance != "" && !requested:
 		fault("lease %d: instance %q, launched %d, expires %d, try %d", id, l.Instance, l.Launched, l.Expires, l.Try)
 	case l.State == cluster.LeasePlanned && (l.Try > 0 || l.Instance != ""), l.State == cluster.LeaseRequested && (!requested || l.Instance != ""):

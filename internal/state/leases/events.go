@@ -128,15 +128,15 @@ func (e *Env) Kept(l *cluster.Lease, until cluster.Instant) *cluster.Lease {
 func (e *Env) Overdue(l *cluster.Lease) *cluster.Lease {
 	switch {
 	case l.State == cluster.LeasePlanned:
-		return e.Ended(l, fmt.Sprintf("no request was sent in %s", requestWithin))
+		return e.Ended(l, fmt.Sprintf("not requested within %s", cluster.FormatElapsed(requestWithin)))
 	case l.State == cluster.LeaseRequested:
-		return e.Ended(l, fmt.Sprintf("the cloud did not answer in %s", l.Deadline.Sub(l.Since)))
+		return e.Ended(l, fmt.Sprintf("the provider did not confirm an instance within %s", cluster.FormatElapsed(l.Deadline.Sub(l.Since))))
 	case l.State == cluster.LeaseLaunched:
-		return e.Ended(l, fmt.Sprintf("did not join in %s", l.Deadline.Sub(l.Since)))
+		return e.Ended(l, fmt.Sprintf("node did not join within %s", cluster.FormatElapsed(l.Deadline.Sub(l.Since))))
 	case l.State == cluster.LeaseDraining && l.Reclaim > 0:
 		return e.Ended(l, "")
 	case l.Expires <= e.Now:
-		return e.Ended(l, fmt.Sprintf("its lifetime of %s has ended", l.Lifetime))
+		return e.Ended(l, fmt.Sprintf("lease lifetime of %s is over", cluster.FormatElapsed(l.Lifetime)))
 	case l.State == cluster.LeaseDraining:
 		return e.Ended(l, "")
 	case l.For != 0:
@@ -153,7 +153,7 @@ func (e *Env) Reclaimed(l *cluster.Lease, at cluster.Instant) *cluster.Lease {
 	}
 	n := *l
 	n.Reclaim = at
-	return e.moved(&n, cluster.LeaseDraining, "reclaimed by the cloud at "+at.Time().Format("2006-01-02 15:04:05")+" UTC")
+	return e.moved(&n, cluster.LeaseDraining, "reclaim notice: instance ends at "+at.Time().Format("2006-01-02 15:04:05")+" UTC")
 }
 
 // Events returns the leases that an event changes, as they are afterwards. An event that does not fit the state of a
@@ -211,7 +211,7 @@ func (e *Env) launchEvent(l *cluster.Lease, u *command.LeaseUpdate) *cluster.Lea
 		}
 	case command.LaunchFailed:
 		if requested {
-			return e.moved(l, cluster.LeaseGone, cmp.Or(u.Why, "the cloud made no instance"))
+			return e.moved(l, cluster.LeaseGone, cmp.Or(u.Why, "no instance was created"))
 		}
 	}
 	return nil
@@ -245,10 +245,10 @@ func (x *Leases) started(e *Env, l *cluster.Lease, u *command.LeaseUpdate) *clus
 	return e.moved(&n, cluster.LeaseLaunched, "")
 }
 
-// maxInstance bounds the cloud's name of an instance, in bytes.
+// maxInstance bounds an instance ID, in bytes.
 const maxInstance = 256
 
-// validInstance reports whether a name of an instance is 1 to 256 printable ASCII characters without spaces.
+// validInstance reports whether an instance ID is 1 to 256 printable ASCII characters without spaces.
 func validInstance(name string) bool {
 	return name != "" && len(name) <= maxInstance && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })
 }
@@ -282,7 +282,7 @@ func (e *Env) gone(l *cluster.Lease, u *command.LeaseUpdate) *cluster.Lease {
 	case u.Interrupted:
 		why = "reclaimed by the cloud"
 	case l.State < cluster.LeaseTerminating:
-		why = "its instance has ended"
+		why = "instance ended"
 	}
 	return e.moved(&n, cluster.LeaseGone, why)
 }

@@ -20,25 +20,25 @@ func (x *Leases) Refused(e *Env, c *cluster.Launch, j *cluster.Job, jobOf func(c
 	b, o := &e.Policy.Burst, x.offer(c.Offer)
 	switch {
 	case !b.On:
-		return "cloud burst is off"
+		return "cloud burst is disabled in the policy (burst.enabled = false)"
 	case !j.Spec.Burst.On():
-		return "the job may not run on leased nodes"
+		return "--burst is never"
 	case j.Spec.TimeLimit == 0:
 		return "the job has no time limit"
 	case len(x.HeldFor(j.ID)) > 0:
-		return "nodes are leased for the job already"
+		return "nodes are already leased for the job"
 	case o == nil:
 		return fmt.Sprintf("there is no offer %s (%s)", c.Offer.Name, c.Offer.Market)
 	case o.PricedAt.Add(cluster.MaxPriceAge) < e.Now:
 		return fmt.Sprintf("the price of %s (%s) is older than %s", o.Name, o.Market, cluster.MaxPriceAge)
 	case c.Nodes < 1 || c.Nodes > maxLaunchNodes || c.MaxPrice > 2*cluster.MaxOfferPrice || c.Lifetime > maxLifetime:
-		return fmt.Sprintf("a launch of %d nodes at a price of at most %s for %s is out of range", c.Nodes, e.money(c.MaxPrice), c.Lifetime)
+		return fmt.Sprintf("a launch of %d nodes for at most %s an hour each and %s is out of range", c.Nodes, e.money(c.MaxPrice), c.Lifetime)
 	case c.MaxPrice < o.Price:
-		return fmt.Sprintf("the price of %s (%s) is %s, above %s", o.Name, o.Market, e.money(o.Price), e.money(c.MaxPrice))
+		return fmt.Sprintf("the price of %s (%s) is %s an hour, above the maximum of %s", o.Name, o.Market, e.money(o.Price), e.money(c.MaxPrice))
 	case c.Lifetime < j.Spec.TimeLimit:
 		return fmt.Sprintf("the nodes would end after %s, before the time limit of the job", c.Lifetime)
 	case c.Cost/int64(c.Nodes) < Amount(c.MaxPrice, c.Lifetime)-1: // less one for rounding
-		return fmt.Sprintf("its worst-case cost of %s does not cover %s for %s at %s", e.money(c.Cost), words.Count(c.Nodes, "node"), c.Lifetime, e.money(c.MaxPrice))
+		return fmt.Sprintf("worst-case cost %s does not cover %s for %s at %s an hour each", e.money(c.Cost), words.Count(c.Nodes, "node"), c.Lifetime, e.money(c.MaxPrice))
 	}
 	if p, pauses := x.paused(e.Now, c.Offer); pauses {
 		return fmt.Sprintf("offer %s (%s) is paused: %s", o.Name, o.Market, p.Why)
@@ -51,7 +51,7 @@ func (x *Leases) Refused(e *Env, c *cluster.Launch, j *cluster.Job, jobOf func(c
 	}
 	if most := j.Spec.Burst.MaxCost; most > 0 {
 		if all := sum(c.Cost, x.costOfAttempt(j.ID, c.Attempt)); all > most {
-			return fmt.Sprintf("the leases of this attempt would cost up to %s, above --burst-max-cost", e.money(all))
+			return fmt.Sprintf("worst-case cost %s of the leases of this attempt exceeds --burst-max-cost=%s", e.money(all), cluster.FormatMoney(most))
 		}
 	}
 	return x.overBudget(e, j.Spec.Account, c.Cost)
@@ -63,11 +63,11 @@ func refuseMarket(p *cluster.Policy, spec *cluster.JobSpec, market cluster.Marke
 	case spec.Burst.Market != cluster.AnyMarket && spec.Burst.Market != market:
 		return fmt.Sprintf("the job requests %s nodes only", spec.Burst.Market)
 	case !qos.AllowsSpot() && market == cluster.Spot:
-		return fmt.Sprintf("qos %q uses no spot nodes", spec.QOS)
+		return fmt.Sprintf("qos %q allows no spot nodes (spot_share = 0)", spec.QOS)
 	case len(spec.Burst.Regions) > 0 && !slices.Contains(spec.Burst.Regions, region):
-		return fmt.Sprintf("the job does not allow region %q", region)
+		return fmt.Sprintf("region %q is not in --burst-regions", region)
 	case len(p.Burst.Regions) > 0 && !slices.Contains(p.Burst.Regions, region):
-		return fmt.Sprintf("the policy does not allow region %q", region)
+		return fmt.Sprintf("region %q is not allowed by burst.regions", region)
 	}
 	return ""
 }
@@ -90,7 +90,7 @@ func (x *Leases) tooManyNodes(e *Env, c *cluster.Launch, j *cluster.Job, jobOf f
 		}
 	}
 	if onDemand*100 < all*int64(qos.MinOnDemand) {
-		return fmt.Sprintf("%d %% of the leased nodes of qos %q must be on demand", qos.MinOnDemand, qos.Name)
+		return fmt.Sprintf("at most %d %% of the leased nodes of qos %q may be spot nodes (spot_share)", 100-qos.MinOnDemand, qos.Name)
 	}
 	return ""
 }
