@@ -144,6 +144,9 @@ func (a *Agent) launchOf(t *task) (*launch, error) {
 		}
 		l.others = t.others
 	}
+	if a.cfg.Lease != nil && a.cfg.Lease.Block != nil && t.spec.GetUid() == 0 {
+		return nil, failed(cluster.LaunchFailed, "root's jobs do not run on leased nodes, where they could read the credentials of the instance: submit it as another user")
+	}
 	if l.own == nil {
 		return nil, failed(cluster.NodeFault, "the task's allocation does not name this node")
 	}

@@ -12,6 +12,8 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/leased"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // reclaimAt returns the deadline in the newest report; zero without one.
@@ -138,5 +140,17 @@ func TestUnblockedMetadataIsAFault(t *testing.T) {
 	n.until("a registration", func() bool { return len(n.registry) > 0 })
 	if fault := n.registry[0].GetFault(); fault != "nft is not installed" {
 		t.Errorf("fault %q", fault)
+	}
+}
+
+// TestRootIsRefusedWhereMetadataIsBlocked: the rule that blocks the metadata service does not concern root.
+func TestRootIsRefusedWhereMetadataIsBlocked(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", func(n *node) {
+		n.cfg.Lease = &Lease{Expires: time.Now().Add(time.Hour), IdleLimit: time.Hour, Block: func(context.Context) error { return nil }}
+	})
+	n.want(at(1, 1), "#!/bin/sh\nexit 0\n", func(w *greylagv1.WantedTask) { w.Uid, w.Gid = 0, 0 })
+	if end := n.settled(at(1, 1)); wire.Word(end.GetCause()) != cluster.LaunchFailed.String() || !strings.Contains(end.GetMessage(), "root's jobs do not run on leased nodes") {
+		t.Errorf("%v", end)
 	}
 }
