@@ -58,7 +58,7 @@ func readAnswer(output []byte, status int) (*Answer, *Error) {
 // decode reads exactly one JSON object without unknown fields.
 func decode(text []byte, into any) error {
 	if len(bytes.TrimSpace(text)) == 0 {
-		return errors.New("it is empty")
+		return errors.New("no output")
 	}
 	r := json.NewDecoder(bytes.NewReader(text))
 	r.DisallowUnknownFields()

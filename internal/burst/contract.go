@@ -18,7 +18,7 @@ const (
 // The exit statuses of a provider program.
 const (
 	ExitOK        = 0
-	ExitPermanent = 1  // repeating the call is useless; Answer.Error says why
+	ExitPermanent = 1  // the call failed; the kind of Answer.Error decides whether it is repeated
 	ExitTryLater  = 75 // the outcome may be unknown: the same call is repeated
 )
 

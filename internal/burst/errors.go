@@ -7,7 +7,7 @@ import (
 
 // The two classes of errors.
 var (
-	// ErrRefused: the cloud did nothing, and a repeated call would not have success now. For a launch: no instance of this
+	// ErrRefused: the cloud did nothing, and a repeated call would not succeed now. For a launch: no instance of this
 	// client token exists.
 	ErrRefused = errors.New("refused")
 	// ErrUnknownOutcome: the call may have had an effect. The same call is to be repeated, or the list to be read.

@@ -88,7 +88,7 @@ func (p *Program) Terminate(ctx context.Context, ids []string) ([]cluster.Instan
 	if bad == nil {
 		for _, x := range list {
 			if !slices.Contains(ids, x.ID) {
-				bad = fail(ErrForeign, "instance %s was not to end", x.ID)
+				bad = fail(ErrForeign, "instance %s was not in the request", x.ID)
 			}
 		}
 	}

@@ -89,7 +89,7 @@ func (r *requests) set() map[cluster.LeaseID]struct{} {
 func (t *term) leases() {
 	if t.cfg.Cloud == nil {
 		if t.replica.View().Policy().Burst.On {
-			t.log.Warn("burst is enabled, and gctld.toml has no burst.program: no node is leased")
+			t.log.Warn("cloud burst is enabled in the policy, but gctld.toml has no burst.program: no nodes are leased")
 		}
 		return
 	}
@@ -137,16 +137,16 @@ func (l *leaseLoop) prices(now time.Time) {
 	prices, err := l.cloud.Offers(l.ctx)
 	if err != nil {
 		l.priced = time.Now().Add(offersAgain) // counted from its end: a call that hangs leaves time for others
-		l.failed("the prices of the cloud are not known", err)
+		l.failed("cannot get the offers of the cloud", err)
 		return
 	}
 	if currency := l.replica.View().Policy().Burst.Currency; prices.Currency != currency {
-		l.log.Error("the provider's prices are not in the currency of the policy: nothing is leased", "provider", prices.Currency, "policy", currency)
+		l.log.Error("the currency of the provider differs from burst.currency of the policy: no nodes are leased", "provider", prices.Currency, "policy", currency)
 		prices.Offers = nil
 	}
 	if _, _, err := l.Propose(l.ctx, &command.SetOffers{Offers: prices.Offers}); err != nil {
 		l.priced = now.Add(offersAgain)
-		l.failed("the prices of the cloud were not recorded", err)
+		l.failed("cannot record the offers of the cloud", err)
 	}
 }
 
@@ -162,7 +162,7 @@ func (l *leaseLoop) round() {
 	listed, err := l.cloud.List(l.ctx)
 	l.listed = time.Now()
 	if err != nil {
-		l.failed("the instances in the cloud are not known", err)
+		l.failed("cannot list instances", err)
 		l.terminate(endingInstances(l.replica.View()))
 		return
 	}
@@ -178,7 +178,7 @@ func (l *leaseLoop) round() {
 	sets.Leases = slices.DeleteFunc(sets.Leases, func(x *cluster.Lease) bool { return !x.Live() })
 	actions := instances.Compare(&sets)
 	if actions.Orphans > 0 {
-		l.log.Warn("instances in the cloud without a lease", "count", actions.Orphans)
+		l.log.Warn("instances without a lease", "count", actions.Orphans)
 	}
 	l.cfg.Observer.Orphans(actions.Orphans)
 	l.record(actions.Updates)
@@ -206,7 +206,7 @@ func (l *leaseLoop) terminate(ids []string) {
 	}
 	l.log.Info("terminating instances", "instances", ids)
 	if _, err := l.cloud.Terminate(l.ctx, ids); err != nil {
-		l.failed("instances were not terminated", err)
+		l.failed("cannot terminate instances", err)
 	}
 }
 
@@ -226,7 +226,7 @@ func (l *leaseLoop) readConsoles(leases []*cluster.Lease) {
 func (l *leaseLoop) record(updates []command.LeaseUpdate) bool {
 	for part := range slices.Chunk(updates, mostUpdates) {
 		if _, _, err := l.Propose(l.ctx, &command.UpdateLeases{Updates: part}); err != nil {
-			l.failed("events of leases were not recorded", err)
+			l.failed("cannot record lease events", err)
 			return false
 		}
 	}
@@ -250,7 +250,7 @@ func (l *leaseLoop) request(x *cluster.Lease) time.Duration {
 	}
 	token, hash, err := l.cfg.LaunchToken(x, try)
 	if err != nil {
-		l.failed("no join token for a launch", err)
+		l.failed("cannot create the join token of a launch", err)
 		return launchAgain
 	}
 	if x.State == cluster.LeasePlanned && !l.record([]command.LeaseUpdate{{Lease: x.Launch, Event: command.LaunchRequested, Try: try, Token: hash}}) {
@@ -283,7 +283,7 @@ func (l *leaseLoop) request(x *cluster.Lease) time.Duration {
 	default:
 		update.Event, update.Why = command.LaunchDelayed, err.Error()
 	}
-	l.log.Warn("no instances", "launch", now.Launch, "try", now.Try, "err", err)
+	l.log.Warn("launch failed", "launch", now.Launch, "try", now.Try, "err", err)
 	if !l.record([]command.LeaseUpdate{update}) || update.Event == command.LaunchDelayed {
 		return launchAgain
 	}

@@ -73,7 +73,7 @@ func (s *clusterService) EndLeases(ctx context.Context, p *greylagv1.EndLeasesRe
 		return nil, err
 	}
 	if len(p.GetLeases()) == 0 {
-		return nil, call.Refuse(command.InvalidArgument, "see gctl burst list", "no lease is named")
+		return nil, call.Refuse(command.InvalidArgument, "list them with gctl burst list", "no lease given")
 	}
 	request := &command.EndLeases{Request: id, Actor: c.Actor(), Now: p.GetNow(), Why: p.GetReason()}
 	for _, n := range p.GetLeases() {

@@ -387,13 +387,13 @@ func (s *State) endLeases(c *command.EndLeases) command.Result {
 	}
 	switch {
 	case len(c.Leases) == 0:
-		return command.Refuse(command.InvalidArgument, "no lease is named", "gctl burst list --ended lists them")
+		return command.Refuse(command.InvalidArgument, "no lease given", "list them with gctl burst list --ended")
 	case !c.Actor.Has(command.RoleOperator):
 		return command.Refusef(command.Denied, "%s may not end leases: requires role operator", c.Actor.Identity.User)
 	}
 	for _, id := range c.Leases {
 		if _, known := s.leases.Get(id); !known {
-			return s.remember(c.Request, command.WithHint(command.Refusef(command.NotFound, "no lease %d", id), "gctl burst list --ended lists them"))
+			return s.remember(c.Request, command.WithHint(command.Refusef(command.NotFound, "no lease %d", id), "list them with gctl burst list --ended"))
 		}
 	}
 	why := "ended by " + c.Actor.Identity.User

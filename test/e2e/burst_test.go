@@ -166,7 +166,7 @@ func TestBurst(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(x.Work, "log"))
 		return err == nil && strings.Contains(string(text), "attempt 2 on cloud-2"), nil
 	})
-	if text := x.ok(tester, "gctl", "burst", "end", "cloud-2", "1"); text != "lease 2 ends when its jobs have ended\nlease 1 ended or is ending already\n" {
+	if text := x.ok(tester, "gctl", "burst", "end", "cloud-2", "1"); text != "lease 2 ends when its jobs have ended\nlease 1 has ended or is already ending\n" {
 		t.Errorf("gctl burst end: %s", text)
 	}
 	x.must(os.WriteFile(filepath.Join(x.Work, "stop"), nil, 0o644))

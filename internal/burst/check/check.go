@@ -37,7 +37,7 @@ type Result struct {
 }
 
 // ErrNotConfirmed is returned if Confirm refuses; the rules until then were checked.
-var ErrNotConfirmed = errors.New("no instance was rented, so that the remaining rules are not checked")
+var ErrNotConfirmed = errors.New("no instance rented; remaining checks skipped")
 
 // lifetime is that of the instance.
 const lifetime = 30 * time.Minute
@@ -57,7 +57,7 @@ type checking struct {
 	cluster  string
 	failed   int
 	ids      map[string]bool // every instance that an answer named
-	launched bool            // a launch may have had success
+	launched bool            // a launch may have succeeded
 	cleaning bool
 	slowest  time.Duration
 	call     string // the slowest one
@@ -131,7 +131,7 @@ func (c *checking) validate() {
 func refused(err error, words string, kinds ...error) error {
 	switch {
 	case err == nil:
-		return fmt.Errorf("expected exit status 1 with an error of the kind %s, but the call had success", words)
+		return fmt.Errorf("expected exit status 1 with an error of the kind %s, but the call succeeded", words)
 	case slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) }) && (errors.Is(err, burst.ErrRefused) || errors.Is(err, burst.ErrMismatch)):
 		return nil
 	}
@@ -348,7 +348,7 @@ func (c *checking) cleanUp(ctx context.Context) {
 			problem = errors.Join(fmt.Errorf("%s did not end", describe(live)), c.terminate(ctx, ids...))
 		}
 		if time.Now().After(end) {
-			c.rule("nothing is left running", fmt.Errorf("%w; end the instances with the tag of the cluster %s by hand", problem, c.cluster))
+			c.rule("nothing is left running", fmt.Errorf("%w; terminate the instances with the tag of the cluster %s in the cloud", problem, c.cluster))
 			return
 		}
 		c.pause(ctx)

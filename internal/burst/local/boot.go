@@ -29,7 +29,7 @@ const containerdDir = "/run/greylag-burst-local"
 // boot is what an instance runs: it joins the cluster, and then runs gnoded.
 func boot(s *store, args []string, console io.Writer) (err error) {
 	if len(args) != 1 {
-		return errors.New("want an instance")
+		return errors.New("missing instance ID")
 	}
 	x, err := s.read(args[0])
 	if err != nil {
@@ -93,7 +93,7 @@ func (m *machine) openRuntime() (leave func() error, err error) {
 		return func() error { return nil }, nil
 	}
 	if os.Getppid() != 1 {
-		return nil, errors.New("containerd needs namespaces of the instance: run as root, or set the runtime process")
+		return nil, errors.New("containerd needs namespaces of the instance: run as root, or set \"runtime\": \"process\"")
 	}
 	if err := errors.Join(os.MkdirAll(m.in("c"), 0o700), os.MkdirAll(containerdDir, 0o700)); err != nil {
 		return nil, err

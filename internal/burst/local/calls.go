@@ -136,7 +136,7 @@ func create(s *store, set *Settings, q *burst.Question, records []*record, argum
 		return nil, fail(burst.FailureInvalid, "%v", err)
 	}
 	if price > highest {
-		return nil, fail(burst.FailurePrice, "the price is %s, above %s", o.Price, l.MaxPrice)
+		return nil, fail(burst.FailurePrice, "the price is %s, above max_price %s", o.Price, l.MaxPrice)
 	}
 	if failed, err := s.fault(set, &set.CapacityFailures); failed || err != nil {
 		return nil, errors.Join(err, fail(burst.FailureCapacity, "capacity_failures of %s", settingsFile))
@@ -150,7 +150,7 @@ func create(s *store, set *Settings, q *burst.Question, records []*record, argum
 		}
 	}
 	if len(used)+l.Nodes > min(set.MaxInstances, slots) {
-		return nil, fail(burst.FailureCapacity, "%d instances run, at most %d", len(used), set.MaxInstances)
+		return nil, fail(burst.FailureCapacity, "%d instances are running, at most %d (max_instances)", len(used), set.MaxInstances)
 	}
 	return s.createAll(q, o, arguments, used)
 }
@@ -268,7 +268,7 @@ func console(s *store, q *burst.Question) (*burst.Answer, error) {
 		return nil, err
 	}
 	if len(q.Instances) != 1 {
-		return nil, fail(burst.FailureInvalid, "want one instance")
+		return nil, fail(burst.FailureInvalid, "one instance ID is required")
 	}
 	x, err := s.read(q.Instances[0])
 	if err != nil || x.Cluster != q.Cluster {

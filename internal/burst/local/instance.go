@@ -55,7 +55,7 @@ func start(s *store, set *Settings, x *record, data *burst.UserData) error {
 		if err = startProcess(s, x, alive, console, unix.CLONE_NEWPID|unix.CLONE_NEWNS); err == nil {
 			return nil
 		}
-		fmt.Fprintln(console, "no namespaces of its own:", err)
+		fmt.Fprintln(console, "cannot create namespaces:", err)
 	}
 	return startProcess(s, x, alive, console, 0)
 }
@@ -76,7 +76,7 @@ func startProcess(s *store, x *record, alive, console *os.File, namespaces uintp
 // runInstance is the first process of an instance. Its end ends all that the instance ran.
 func runInstance(s *store, args []string) error {
 	if len(args) != 1 {
-		return errors.New("want an instance")
+		return errors.New("missing instance ID")
 	}
 	x, err := s.read(args[0])
 	if err != nil {

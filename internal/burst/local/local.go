@@ -104,7 +104,7 @@ func call(s *store, args []string, stdin io.Reader) (*burst.Answer, error) {
 	var q burst.Question
 	r := json.NewDecoder(stdin)
 	if err := r.Decode(&q); err != nil || len(args) != 1 {
-		return nil, fail(burst.FailureInvalid, "want one call, and one JSON object on standard input: %v", err)
+		return nil, fail(burst.FailureInvalid, "expected one call, and one JSON object on standard input: %v", err)
 	}
 	if q.Version != burst.Version || q.Cluster == "" {
 		return nil, fail(burst.FailureInvalid, "version %d of the contract or no cluster", q.Version)
@@ -134,9 +134,9 @@ func call(s *store, args []string, stdin io.Reader) (*burst.Answer, error) {
 // reclaimCommand gives an instance the notice that it is taken back.
 func reclaimCommand(s *store, args []string) error {
 	flags := flag.NewFlagSet(commandReclaim, flag.ContinueOnError)
-	in := flags.Duration("in", 2*time.Minute, "time until the end")
+	in := flags.Duration("in", 2*time.Minute, "time until the instance ends")
 	if err := flags.Parse(args); err != nil || flags.NArg() != 1 || *in <= 0 {
-		return errors.New("want reclaim [--in 2m] INSTANCE")
+		return errors.New("usage: reclaim [--in 2m] INSTANCE")
 	}
 	unlock, err := s.lock()
 	if err != nil {
@@ -148,7 +148,7 @@ func reclaimCommand(s *store, args []string) error {
 		return err
 	}
 	if !x.ReclaimAt.IsZero() || !x.EndedAt.IsZero() {
-		return fmt.Errorf("instance %s has ended, or has had a notice", x.ID)
+		return fmt.Errorf("instance %s has ended, or already has a notice", x.ID)
 	}
 	x.ReclaimAt = time.Now().Add(*in).UTC().Truncate(time.Second)
 	if err := s.write(x); err != nil {

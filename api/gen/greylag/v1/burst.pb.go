@@ -257,11 +257,11 @@ type Lease struct {
 	Joined        *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=joined,proto3" json:"joined,omitempty"`
 	Expires       *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=expires,proto3" json:"expires,omitempty"`
 	Ended         *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=ended,proto3" json:"ended,omitempty"`
-	Reclaim       *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=reclaim,proto3" json:"reclaim,omitempty"`                    // deadline of the cloud's notice
-	Interrupted   bool                   `protobuf:"varint,18,opt,name=interrupted,proto3" json:"interrupted,omitempty"`           // the cloud took it back
+	Reclaim       *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=reclaim,proto3" json:"reclaim,omitempty"`                    // when the instance ends by the reclaim notice
+	Interrupted   bool                   `protobuf:"varint,18,opt,name=interrupted,proto3" json:"interrupted,omitempty"`           // reclaimed by the cloud
 	MaxPrice      int64                  `protobuf:"varint,19,opt,name=max_price,json=maxPrice,proto3" json:"max_price,omitempty"` // of an hour
 	Price         int64                  `protobuf:"varint,20,opt,name=price,proto3" json:"price,omitempty"`                       // of an hour, as the cloud confirmed
-	Reserved      int64                  `protobuf:"varint,21,opt,name=reserved,proto3" json:"reserved,omitempty"`                 // set aside for it
+	Reserved      int64                  `protobuf:"varint,21,opt,name=reserved,proto3" json:"reserved,omitempty"`                 // committed for it
 	Cost          int64                  `protobuf:"varint,22,opt,name=cost,proto3" json:"cost,omitempty"`                         // once it has ended
 	Instance      string                 `protobuf:"bytes,23,opt,name=instance,proto3" json:"instance,omitempty"`
 	Address       string                 `protobuf:"bytes,24,opt,name=address,proto3" json:"address,omitempty"`
@@ -638,7 +638,7 @@ type RentalSpend struct {
 	Account       string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"` // empty: the cluster
 	Limit         int64                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	Spent         int64                  `protobuf:"varint,3,opt,name=spent,proto3" json:"spent,omitempty"`
-	Committed     int64                  `protobuf:"varint,4,opt,name=committed,proto3" json:"committed,omitempty"` // set aside for leases that have not ended
+	Committed     int64                  `protobuf:"varint,4,opt,name=committed,proto3" json:"committed,omitempty"` // for leases that have not ended
 	Limited       bool                   `protobuf:"varint,5,opt,name=limited,proto3" json:"limited,omitempty"`     // limit is set
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

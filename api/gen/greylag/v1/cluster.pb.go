@@ -2934,7 +2934,7 @@ type JoinRequest struct {
 	Csr           []byte                 `protobuf:"bytes,3,opt,name=csr,proto3" json:"csr,omitempty"`             // DER
 	Advertise     string                 `protobuf:"bytes,4,opt,name=advertise,proto3" json:"advertise,omitempty"` // address of a controller
 	Clock         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=clock,proto3" json:"clock,omitempty"`         // of the host; absent: not compared
-	Instance      string                 `protobuf:"bytes,6,opt,name=instance,proto3" json:"instance,omitempty"`   // the cloud's name of a leased node, which gets the name of its lease; name is ignored then
+	Instance      string                 `protobuf:"bytes,6,opt,name=instance,proto3" json:"instance,omitempty"`   // instance ID of a leased node, which gets the name of its lease; name is ignored then
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

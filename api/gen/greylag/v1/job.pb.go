@@ -3701,7 +3701,7 @@ type RestartCauses struct {
 	Retried           int32                  `protobuf:"varint,5,opt,name=retried,proto3" json:"retried,omitempty"`                                              // its own failure, after which it asks for a retry
 	TimedOut          int32                  `protobuf:"varint,6,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`                            // it reached its time limit after progress, and asks to continue
 	DamagedCheckpoint int32                  `protobuf:"varint,7,opt,name=damaged_checkpoint,json=damagedCheckpoint,proto3" json:"damaged_checkpoint,omitempty"` // the checkpoint to resume from was damaged
-	Reclaimed         int32                  `protobuf:"varint,8,opt,name=reclaimed,proto3" json:"reclaimed,omitempty"`                                          // the cloud took its node back
+	Reclaimed         int32                  `protobuf:"varint,8,opt,name=reclaimed,proto3" json:"reclaimed,omitempty"`                                          // the cloud reclaimed its node
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }

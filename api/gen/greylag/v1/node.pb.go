@@ -1773,7 +1773,7 @@ type ReportTasksRequest struct {
 	Gpus          []*GPU                 `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`                                      // absent if unchanged
 	CounterEpoch  uint64                 `protobuf:"varint,6,opt,name=counter_epoch,json=counterEpoch,proto3" json:"counter_epoch,omitempty"` // changes when gnoded restarts; ran_ms then starts at 0
 	Health        *NodeHealth            `protobuf:"bytes,7,opt,name=health,proto3" json:"health,omitempty"`                                  // absent: the node has not checked itself yet
-	ReclaimAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=reclaim_at,json=reclaimAt,proto3" json:"reclaim_at,omitempty"`           // deadline of the cloud's notice that it takes the node back; absent without one
+	ReclaimAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=reclaim_at,json=reclaimAt,proto3" json:"reclaim_at,omitempty"`           // when its instance ends by the reclaim notice; absent without one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

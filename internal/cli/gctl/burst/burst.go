@@ -26,8 +26,8 @@ import (
 type commands struct{ *tool.Tool }
 
 const long = `Shows and manages leased cloud nodes. The policy says when nodes are leased
-([burst] in gctl policy show); jobs opt in with gsubmit --burst. The docs say
-how the decision is made: docs/burst.md.`
+([burst] in gctl show policy); jobs opt in with gsubmit --burst. docs/burst.md
+explains the decision.`
 
 // Command returns gctl burst.
 func Command(t *tool.Tool) *cobra.Command {
@@ -40,9 +40,9 @@ func Command(t *tool.Tool) *cobra.Command {
 	return c
 }
 
-const listLong = `Lists the leases of cloud nodes that have not ended, and with --ended all that
-are kept. COST is what an ended lease cost, and what is set aside for any other.
-Users see the leases of their own jobs, operators all.`
+const listLong = `Lists the leases of cloud nodes that have not ended, and with --ended also the
+newest 1,000 that have. COST is the actual cost of an ended lease, and the amount
+committed for any other. Users see the leases of their own jobs, operators all.`
 
 func (t commands) list() *cobra.Command {
 	request := &greylagv1.ListLeasesRequest{}
@@ -65,7 +65,7 @@ func (t commands) list() *cobra.Command {
 			for _, l := range answer.Leases {
 				table.Rows = append(table.Rows, []string{
 					strconv.FormatUint(l.Id, 10), l.Node, wire.Word(l.State), t.FormatTime(l.Since), l.Job, dash(l.Account), l.Offer, l.Market,
-					cluster.FormatMoney(l.Reserved + l.Cost), l.Why,
+					cluster.FormatMoney(l.Reserved+l.Cost) + " " + answer.Currency, l.Why,
 				})
 			}
 			return t.WriteTable(table)
@@ -76,12 +76,15 @@ func (t commands) list() *cobra.Command {
 	return c
 }
 
-// off is the end of a note while burst is off.
+// disabled says that the policy leases no nodes.
+const disabled = "cloud burst is disabled in the policy (burst.enabled = false)"
+
+// off is the end of a note while cloud burst is disabled.
 func off(enabled bool) string {
 	if enabled {
 		return ""
 	}
-	return ": burst is off in the policy"
+	return ": " + disabled
 }
 
 func dash(text string) string {
@@ -93,8 +96,8 @@ func dash(text string) string {
 
 func (t commands) show() *cobra.Command {
 	c := &cobra.Command{
-		Use: "show LEASE", Short: "Show a lease", Args: cobra.ExactArgs(1),
-		Long: "Shows all that is known of a lease. LEASE is its number, or the name of its node.",
+		Use: "show LEASE", Short: "Show a lease of a cloud node", Args: cobra.ExactArgs(1),
+		Long: "Shows a lease. LEASE is its number or the name of its node.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			id, err := leaseID(args[0])
 			if err != nil {
@@ -113,7 +116,7 @@ func (t commands) show() *cobra.Command {
 				}
 				return t.print(l, answer.Currency)
 			}
-			t.Complain(fmt.Sprintf("no lease %d", id), "gctl burst list --ended lists them")
+			t.Complain(fmt.Sprintf("no lease %d", id), "list them with gctl burst list --ended")
 			return ui.Exit(ui.NotFound)
 		}),
 	}
@@ -129,7 +132,7 @@ func leaseID(word string) (uint64, error) {
 	}
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || id == 0 {
-		return 0, &ui.UsageError{Problem: fmt.Sprintf("%q is no lease", word), Advice: "see gctl burst list"}
+		return 0, &ui.UsageError{Problem: fmt.Sprintf("invalid lease %q", word), Advice: "pass a number or a node name of gctl burst list"}
 	}
 	return id, nil
 }
@@ -140,8 +143,8 @@ func (t commands) print(l *greylagv1.Lease, currency string) error {
 	rows := [][2]string{
 		{"Lease", strconv.FormatUint(l.Id, 10)}, {"Node", l.Node}, {"State", wire.Word(l.State) + " since " + t.FormatTime(l.Since)},
 		{"Job", l.Job}, {"Account", l.Account}, {"Offer", l.Offer + " (" + l.Market + ") in " + l.Region},
-		{"Highest price", hour(l.MaxPrice)}, {"Price", hour(l.Price)},
-		{"Set aside", cluster.FormatMoney(l.Reserved) + " " + currency}, {"Cost", cluster.FormatMoney(l.Cost) + " " + currency},
+		{"Maximum price", hour(l.MaxPrice)}, {"Price", hour(l.Price)},
+		{"Committed", cluster.FormatMoney(l.Reserved) + " " + currency}, {"Cost", cluster.FormatMoney(l.Cost) + " " + currency},
 		{"Instance", l.Instance}, {"Address", l.Address},
 		{"Created", t.FormatTime(l.Created)}, {"Launched", t.FormatTime(l.Launched)}, {"Joined", t.FormatTime(l.Joined)},
 		{"Expires", t.FormatTime(l.Expires)}, {"Reclaim at", t.FormatTime(l.Reclaim)}, {"Ended", t.FormatTime(l.Ended)}, {"Reason", l.Why}, {"Console", l.Console},
@@ -164,8 +167,8 @@ func (t commands) print(l *greylagv1.Lease, currency string) error {
 
 func (t commands) offers() *cobra.Command {
 	c := &cobra.Command{
-		Use: "offers", Short: "List the prices of cloud nodes", Args: cobra.NoArgs,
-		Long: "Lists what the cloud offers, with the age of each price. Prices older than 6\nhours are ignored. PAUSED is until when an offer is not used, and why.",
+		Use: "offers", Short: "List the offers of the cloud", Args: cobra.NoArgs,
+		Long: "Lists the offers of the cloud, with the age of each price. Prices older than 6\nhours are ignored. PAUSED shows until when an offer is not used, and why.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			answer, err := c.Cluster().ListLeases(ctx, &greylagv1.ListLeasesRequest{Read: t.Read()})
 			if err != nil {
@@ -175,7 +178,7 @@ func (t commands) offers() *cobra.Command {
 				return t.WriteJSON(t.leases(answer))
 			}
 			if len(answer.Offers) == 0 {
-				t.Note("no prices are known%s", missing(answer.Provider))
+				t.Note("no offers known%s", missing(answer.Provider))
 				return nil
 			}
 			table := ui.Table{Head: []string{"OFFER", "MARKET", "REGION", "GPUS", "CPUS", "MEMORY", "PRICE/H", "AGE", "BOOT", "PAUSED"}, Right: "lllrrrrrrl", Prose: true}
@@ -200,10 +203,10 @@ func (t commands) offers() *cobra.Command {
 	return c
 }
 
-// missing is the end of a note without prices.
+// missing is the end of a note without offers.
 func missing(provider bool) string {
 	if provider {
-		return ": see the log of the leading gctld"
+		return ": see the log of gctld on the leader"
 	}
 	return ": gctld.toml has no burst.program"
 }
@@ -219,7 +222,7 @@ func (t commands) age(at *timestamppb.Timestamp) string {
 func (t commands) budget() *cobra.Command {
 	c := &cobra.Command{
 		Use: "budget", Short: "Show what leases cost this month", Args: cobra.NoArgs,
-		Long: "Shows the rental budgets of this month (UTC): what ended leases cost, what is set\naside for the others, and the limit. No lease begins that could exceed a limit.\nRequires role operator.",
+		Long: "Shows the burst budgets of this month (UTC): what ended leases cost, what is\ncommitted for the others, and the limit. No lease starts that could exceed a\nlimit. Requires role operator.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			answer, err := c.Cluster().ListLeases(ctx, &greylagv1.ListLeasesRequest{Read: t.Read()})
 			if err != nil {
@@ -228,7 +231,7 @@ func (t commands) budget() *cobra.Command {
 			if t.JSON {
 				return t.WriteJSON(t.leases(answer))
 			}
-			table := ui.Table{Head: []string{"ACCOUNT", "SPENT", "SET ASIDE", "LIMIT"}, Right: "lrrr"}
+			table := ui.Table{Head: []string{"ACCOUNT", "SPENT", "COMMITTED", "LIMIT"}, Right: "lrrr"}
 			for _, s := range answer.Spend {
 				account, limit := s.Account, "none"
 				if account == "" {
@@ -237,7 +240,7 @@ func (t commands) budget() *cobra.Command {
 				if s.Limited {
 					limit = cluster.FormatMoney(s.Limit) + " " + answer.Currency
 				}
-				table.Rows = append(table.Rows, []string{account, cluster.FormatMoney(s.Spent), cluster.FormatMoney(s.Committed), limit})
+				table.Rows = append(table.Rows, []string{account, cluster.FormatMoney(s.Spent) + " " + answer.Currency, cluster.FormatMoney(s.Committed) + " " + answer.Currency, limit})
 			}
 			return t.WriteTable(table)
 		}),
@@ -246,10 +249,10 @@ func (t commands) budget() *cobra.Command {
 	return c
 }
 
-const planLong = `Shows for which pending jobs nodes would be leased now, and why or why not, also
-while burst is off in the policy: a site can watch the decision before it spends
-anything. Nodes are leased for the first row with LEASE "yes"; the rest is decided
-again after that. Requires role operator.`
+const planLong = `Shows for which pending jobs nodes would be leased now, with the reasons, even
+while cloud burst is disabled in the policy: a site can watch the decisions before
+it spends anything. COST is the worst-case cost. Nodes are leased for the first row
+with LEASE "yes"; then everything is decided again. Requires role operator.`
 
 func (t commands) plan() *cobra.Command {
 	c := &cobra.Command{
@@ -263,7 +266,7 @@ func (t commands) plan() *cobra.Command {
 				return t.WriteJSON(t.choices(answer))
 			}
 			if !answer.Enabled {
-				t.Note("burst is off in the policy: nothing is leased")
+				t.Note("%s: nothing is leased", disabled)
 			}
 			if len(answer.Choices) == 0 {
 				t.Note("no pending job may run on cloud nodes")
@@ -280,7 +283,7 @@ func (t commands) plan() *cobra.Command {
 				}
 				table.Rows = append(table.Rows, []string{
 					x.Job, x.User, dash(t.FormatTime(x.Planned)), cluster.FormatElapsed(x.Saved.AsDuration()), strconv.Itoa(int(x.Nodes)), dash(offer),
-					cluster.FormatMoney(x.Value), cluster.FormatMoney(x.Cost), lease, x.Why,
+					cluster.FormatMoney(x.Value) + " " + answer.Currency, cluster.FormatMoney(x.Cost) + " " + answer.Currency, lease, x.Why,
 				})
 			}
 			return t.WriteTable(table)
@@ -293,9 +296,9 @@ func (t commands) end() *cobra.Command {
 	request := &greylagv1.EndLeasesRequest{}
 	c := &cobra.Command{
 		Use: "end LEASE...", Short: "End leases: their nodes drain", Args: cobra.MinimumNArgs(1),
-		Long: `Drains leases: their nodes take no new jobs, and the instances terminate when
-running jobs have ended. With --now the instances terminate at once; running jobs
-end as NODE_FAIL, and are requeued unless they have --no-requeue.`,
+		Long: `Drains the nodes of leases: they take no new jobs, and the instances are
+terminated when running jobs have ended. With --now the instances are terminated at
+once: running jobs end as NODE_FAIL, and are requeued unless they have --no-requeue.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request.RequestId, request.Leases = client.NewRequestID(), nil
 			for _, word := range args {
@@ -315,7 +318,7 @@ end as NODE_FAIL, and are requeued unless they have --no-requeue.`,
 				}{answer.Leases})
 			}
 			for _, id := range request.Leases {
-				text := "ended or is ending already"
+				text := "has ended or is already ending"
 				if slices.Contains(answer.Leases, id) {
 					text = "ends when its jobs have ended"
 					if request.Now {
@@ -329,7 +332,7 @@ end as NODE_FAIL, and are requeued unless they have --no-requeue.`,
 			return nil
 		}),
 	}
-	c.Flags().BoolVar(&request.Now, "now", false, "terminate now and end running jobs")
+	c.Flags().BoolVar(&request.Now, "now", false, "terminate the instances now; running jobs end")
 	c.Flags().StringVarP(&request.Reason, "reason", "r", "", "reason for the audit journal")
 	return c
 }

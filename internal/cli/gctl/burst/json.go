@@ -30,7 +30,7 @@ type lease struct {
 	Interrupted bool       `json:"interrupted,omitempty"`
 	MaxPrice    string     `json:"max_price"`
 	Price       string     `json:"price"`
-	Reserved    string     `json:"reserved"`
+	Committed   string     `json:"committed"`
 	Cost        string     `json:"cost"`
 	Instance    string     `json:"instance,omitempty"`
 	Address     string     `json:"address,omitempty"`
@@ -44,7 +44,7 @@ func leaseJSON(l *greylagv1.Lease) lease {
 		State: wire.Word(l.State), Since: tool.Timestamp(l.Since), Created: tool.Timestamp(l.Created), Launched: tool.Timestamp(l.Launched),
 		Joined: tool.Timestamp(l.Joined), Expires: tool.Timestamp(l.Expires), Reclaim: tool.Timestamp(l.Reclaim), Ended: tool.Timestamp(l.Ended),
 		Interrupted: l.Interrupted, MaxPrice: cluster.FormatMoney(l.MaxPrice), Price: cluster.FormatMoney(l.Price),
-		Reserved: cluster.FormatMoney(l.Reserved), Cost: cluster.FormatMoney(l.Cost), Instance: l.Instance, Address: l.Address,
+		Committed: cluster.FormatMoney(l.Reserved), Cost: cluster.FormatMoney(l.Cost), Instance: l.Instance, Address: l.Address,
 		Reason: l.Why, Console: l.Console,
 	}
 }

@@ -23,15 +23,15 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-const checkLong = `Checks that a provider program keeps the contract (docs/burst-provider.md). It runs
-the program on this host, with its own arguments before the word of each call;
-without PROGRAM the one of gctld.toml, with its user, environment and timeout.
-It needs no cluster.
+const checkLong = `Tests a provider program against docs/burst-provider.md. It runs the program on
+this host, with its own arguments before the name of each call; without PROGRAM
+the one of gctld.toml, with its user, environment and timeout. It needs no
+cluster.
 
-The check rents one instance of the cheapest offer, or of --offer, and ends it.
-This costs money: it asks before, unless --yes is given. The instance has the tag
-of a cluster that does not exist, and does not join one. Whatever the check
-started is ended, also after an interrupt. Options are before PROGRAM.
+The check rents one instance of the cheapest offer, or of --offer, and terminates
+it. This costs money: it asks for confirmation unless --yes is given. The instance
+has the tag of a cluster that does not exist, and joins none. The check terminates
+whatever it started, also after an interrupt. Put options before PROGRAM.
 
   gctl burst check
   gctl burst check --environment AWS_PROFILE=burst /usr/bin/greylag-burst-aws`
@@ -57,7 +57,7 @@ func Command(tools *tool.Tool) *cobra.Command {
 	t := commands{tools}
 	var o checkOptions
 	c := &cobra.Command{
-		Use: "check [PROGRAM [ARGUMENTS]]", Short: "Check a provider program", Long: checkLong, Args: cobra.ArbitraryArgs,
+		Use: "check [PROGRAM [ARGUMENTS]]", Short: "Test a provider program", Long: checkLong, Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, args []string) error {
 			cfg, err := o.provider(command, args)
 			if err != nil {
@@ -75,7 +75,7 @@ func Command(tools *tool.Tool) *cobra.Command {
 	f.StringVar(&o.user, "user", "", "user that the program runs as [this one]")
 	f.StringArrayVar(&o.environment, "environment", nil, "NAME=VALUE for the program, which has only PATH and LANG; may be repeated")
 	f.DurationVar(&o.timeout, "timeout", config.DefaultController().Burst.Timeout, "time limit of one call")
-	f.DurationVar(&o.wait, "wait", defaultCheckWait, "until the list must show a started or ended instance")
+	f.DurationVar(&o.wait, "wait", defaultCheckWait, "how long the list may take to show a launched or terminated instance")
 	return c
 }
 
@@ -101,7 +101,7 @@ func (t commands) run(ctx context.Context, cfg burst.Config, o *checkOptions) er
 	case err == nil && failed == 0:
 		return nil
 	case failed > 0 && ctx.Err() == nil:
-		t.Complain(fmt.Sprintf("the program breaks %s", ui.Count(int64(failed), "rule")), "see docs/burst-provider.md")
+		t.Complain(ui.Count(int64(failed), "check")+" failed", "see docs/burst-provider.md")
 	default:
 		return err
 	}
@@ -146,7 +146,7 @@ func (o *checkOptions) provider(c *cobra.Command, args []string) (burst.Config, 
 
 // confirm asks whether an instance may be rented.
 func (t commands) confirm(o cluster.Offer, currency string) bool {
-	fmt.Fprintf(t.Stderr, "Rent one instance of %s (%s), for %s %s an hour, for some minutes? [y/N] ", o.Name, o.Market, cluster.FormatMoney(o.Price), currency)
+	fmt.Fprintf(t.Stderr, "Rent one instance of %s (%s), for %s %s an hour, for a few minutes? [y/N] ", o.Name, o.Market, cluster.FormatMoney(o.Price), currency)
 	answers := bufio.NewScanner(t.Stdin)
 	if !answers.Scan() {
 		return false

@@ -31,10 +31,10 @@ with systemd; without systemd it prints how to start it. TOKEN@HOST is the
 output of gctl cluster token on a controller; HOST may have a port.
 
 With --lease it joins a leased node: FILE contains the user data of its launch
-in the cloud, and ID is the cloud's name of this instance. It asks all
-controllers in FILE until one knows the instance, at most until the token in
-FILE expires. The lease file of gnoded.toml then says when the node powers off.
-Repeated, for example after a reboot, it changes nothing.`
+in the cloud, and ID is its instance ID. It asks all controllers in FILE until
+one knows the instance, at most until the token in FILE expires. The lease file
+of gnoded.toml then says when the node powers off. Repeated, for example after a
+reboot, it changes nothing.`
 
 // joining holds the options of gctl join.
 type joining struct {
@@ -75,7 +75,7 @@ func (t commands) join() *cobra.Command {
 	c.Flags().StringVar(&j.client, "client", config.ClientPath, "path of the client configuration to write, unless it exists")
 	c.Flags().StringVar(&j.ca, "ca", config.CAFile, "path of the CA certificate")
 	c.Flags().StringVar(&j.leased.file, "lease", "", "file with the user data of a launch, instead of TOKEN@HOST")
-	c.Flags().StringVar(&j.leased.instance, "instance", "", "the cloud's name of this instance, with --lease")
+	c.Flags().StringVar(&j.leased.instance, "instance", "", "instance ID of this host in the cloud, with --lease")
 	c.Flags().BoolVar(&j.noStart, "no-start", false, "neither enable nor start the daemon")
 	return c
 }

@@ -29,7 +29,7 @@ const maxUserData = 64 << 10
 func (j *joining) readLease() error {
 	switch {
 	case j.leased.instance == "":
-		return &ui.UsageError{Problem: "--lease needs --instance", Advice: "pass the cloud's name of this instance, as the provider program lists it"}
+		return &ui.UsageError{Problem: "--lease needs --instance", Advice: "pass the instance ID of this host, as the provider program lists it"}
 	case j.name != "":
 		return &ui.UsageError{Problem: "--lease cannot be combined with --name", Advice: "the name of a leased node is that of its lease"}
 	}
