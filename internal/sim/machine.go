@@ -55,12 +55,19 @@ func UniformCPUs(nodes, cpus int) (*Machine, error) {
 	return f, nil
 }
 
-// uniform returns a node with 8 CPUs and 64 GiB for each GPU.
+// domainGPUs is the most GPUs of an NVLink domain of a simulated node: a plan counts at most 127 of one.
+const domainGPUs = 127
+
+// uniform returns a node with 8 CPUs and 64 GiB for each GPU, in as few NVLink domains as possible.
 func uniform(name string, gpus int) cluster.Node {
 	n := cluster.Node{Name: name, BootID: "simulated", CPUs: int32(max(8*gpus, 64)), Memory: cluster.Bytes(max(gpus, 8)) * 64 * cluster.GiB}
 	for g := range int32(gpus) {
+		domain := name
+		if d := g / domainGPUs; d > 0 {
+			domain = fmt.Sprintf("%s-%d", name, d)
+		}
 		n.GPUs = append(n.GPUs, cluster.GPU{
-			Index: g, UUID: fmt.Sprintf("GPU-%s-%d", name, g), Type: "h100", Memory: 80 * cluster.GiB, NUMA: -1, Domain: name,
+			Index: g, UUID: fmt.Sprintf("GPU-%s-%d", name, g), Type: "h100", Memory: 80 * cluster.GiB, NUMA: -1, Domain: domain,
 		})
 	}
 	return n

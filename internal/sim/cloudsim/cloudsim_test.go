@@ -141,3 +141,26 @@ func TestTrace(t *testing.T) {
 		t.Error("the decision needs more than 60 % of the node-hours, or waits are longer")
 	}
 }
+
+// TestNeverStarts: a job that no node can run does not keep the simulation from ending, and the nodes of a site have all their
+// processors.
+func TestNeverStarts(t *testing.T) {
+	f, err := sim.Uniform(1, 128)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := workload(1, 2)
+	for i, processors := range []int32{128, 129} {
+		spec := *jobs[i].Spec
+		spec.Request.GPUs = processors
+		jobs[i].Spec = &spec
+	}
+	p, jobs := EqualJobs(policy(), jobs)
+	rows, err := Compare(f, p, jobs, EightProcessors(), 1, []Named{{Name: "none", Family: None, Rule: Never}}, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := &rows[0].Summary; s.Ended != 1 || s.Never != 1 {
+		t.Errorf("%d jobs ended, %d never started, %d were refused", s.Ended, s.Never, s.Refused)
+	}
+}

@@ -19,6 +19,7 @@ func (x *replay) After(_ command.Command, _ command.Result, e *state.Effects) er
 			continue
 		}
 		if at, known := x.ResultOf[ch.Job]; known {
+			x.changed = x.Now
 			x.follow(at, ch.Old, ch.New)
 		}
 	}

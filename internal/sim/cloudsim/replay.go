@@ -33,8 +33,9 @@ type replay struct {
 	absent  map[string]cluster.Instant // see instances.Sets
 	agenda  heap.Heap[event]
 	turn    uint64
-	seen    uint64 // the number of commands before the last passes
-	leases  bool   // there are some that are not GONE
+	seen    uint64          // the number of commands before the last passes
+	changed cluster.Instant // when a job last did
+	leases  bool            // there are some that are not GONE
 	pausing map[cluster.JobID]cluster.Instant
 	plain   []sim.Job // as the workload has them: those that no offer suits run on the site alone
 	reports []task    // to be sent once the present command is over
@@ -164,10 +165,21 @@ func (x *replay) run() error {
 	}
 }
 
+// patience is after what time without a change of a job the pending ones are considered unable to start, if only the prices of
+// the cloud can still change.
+const patience = 14 * 24 * time.Hour
+
+// stuck reports whether the pending jobs never start.
+func (x *replay) stuck() bool {
+	view := x.State.Peek()
+	return x.Next == len(x.Jobs) && !x.leases && x.Wake == cluster.Never && view.NextDue() == cluster.Never &&
+		int(view.Counts().ByState[cluster.Pending]) == len(x.ResultOf) && x.Now.Sub(x.changed) > patience
+}
+
 // nextInstant returns the next instant with an event; or cluster.Never.
 func (x *replay) nextInstant() cluster.Instant {
 	at := cluster.Never
-	if !x.working() {
+	if !x.working() || x.stuck() {
 		return at
 	}
 	if x.Next < len(x.Jobs) {
