@@ -20,7 +20,7 @@ func burstRows(all []option) []option {
 				}
 				return nil
 			}},
-		{Option: getopt.Option{Long: "burst-max-cost", Value: "AMOUNT", Help: "most that leased nodes of one attempt may cost, in the currency of the cluster: 12.50"},
+		{Option: getopt.Option{Long: "burst-max-cost", Value: "AMOUNT", Help: "maximum cost of the leased nodes of one attempt, in the currency of the cluster: 12.50"},
 			set: setMaxCost},
 		{Option: getopt.Option{Long: "burst-regions", Value: "REGIONS", Help: "lease nodes only in these regions of the cloud, separated by commas"},
 			set: func(o *Options, v string, _ time.Time) (err error) {

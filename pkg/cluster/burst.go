@@ -91,7 +91,7 @@ type BurstPolicy struct {
 	MonthlyLimit int64  // most that may be spent on leases of one month; 0: nothing
 	Budgets      []RentalBudget
 	Regions      []string // in which nodes may be leased; empty: all
-	MaxNodes     int32    // most leased nodes at a time; 0: no limit
+	MaxNodes     int32    // maximum leased nodes at a time; 0: no limit
 	// MinPending is how long a job has been eligible before nodes are leased for it, so that a change of the queue can
 	// settle first.
 	MinPending time.Duration
@@ -175,7 +175,7 @@ type BurstView struct {
 	Offers []*Offer
 	Pauses []OfferPause
 	Leases []*Lease // those that are not Gone, by ID
-	// Left is what may still be set aside in this month by account, and under "" for the cluster. An account without an
+	// Left is what may still be committed in this month by account, and under "" for the cluster. An account without an
 	// entry has no budget of its own. The budgets of its ancestors count too.
 	Left map[string]int64
 }
@@ -189,7 +189,7 @@ type Launch struct {
 	MaxPrice int64 // of one hour of one node: the request to the cloud contains it
 	// Lifetime is how long each node exists at most after the request.
 	Lifetime time.Duration
-	// Cost is the worst-case cost of all nodes: it is set aside.
+	// Cost is the worst-case cost of all nodes: it is committed.
 	Cost int64
 	Why  string // one sentence, for users and the audit journal
 }

@@ -277,7 +277,7 @@ func checkPromise(j *cluster.Job) error {
 	return nil
 }
 
-// checkBudget checks what is spent and set aside against the limit, and that no lease has two instances.
+// checkBudget checks what is spent and committed against the limit, and that no lease has two instances.
 func (x *simulation) checkBudget() error {
 	var sum int64
 	owner := map[string]cluster.LeaseID{}
@@ -292,7 +292,7 @@ func (x *simulation) checkBudget() error {
 		owner[l.Instance] = l.ID
 	}
 	if sum > monthly {
-		return fmt.Errorf("%w: %d are spent and set aside, at most %d may be", ErrViolation, sum, int64(monthly))
+		return fmt.Errorf("%w: %d are spent and committed, at most %d may be", ErrViolation, sum, int64(monthly))
 	}
 	return nil
 }

@@ -250,9 +250,10 @@ func (t commands) budget() *cobra.Command {
 }
 
 const planLong = `Shows for which pending jobs nodes would be leased now, with the reasons, even
-while cloud burst is disabled in the policy: a site can watch the decisions before
-it spends anything. COST is the worst-case cost. Nodes are leased for the first row
-with LEASE "yes"; then everything is decided again. Requires role operator.`
+while cloud burst is disabled in the policy: a site can watch the decisions
+before it spends anything. COST is the worst-case cost. Nodes are leased for the
+first row with LEASE "yes"; then everything is decided again. Requires role
+operator.`
 
 func (t commands) plan() *cobra.Command {
 	c := &cobra.Command{
@@ -297,8 +298,9 @@ func (t commands) end() *cobra.Command {
 	c := &cobra.Command{
 		Use: "end LEASE...", Short: "End leases: their nodes drain", Args: cobra.MinimumNArgs(1),
 		Long: `Drains the nodes of leases: they take no new jobs, and the instances are
-terminated when running jobs have ended. With --now the instances are terminated at
-once: running jobs end as NODE_FAIL, and are requeued unless they have --no-requeue.`,
+terminated when running jobs have ended. With --now the instances are
+terminated at once: running jobs end as NODE_FAIL, and are requeued unless they
+have --no-requeue.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request.RequestId, request.Leases = client.NewRequestID(), nil
 			for _, word := range args {
