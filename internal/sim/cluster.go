@@ -32,6 +32,7 @@ type Virtual struct {
 	stale     int             // starts that no longer fitted the state
 	Skew      time.Duration   // of the leader's clock from virtual time
 	Witness   Witness         // nil: none
+	agenda    agenda
 
 	// Memory that is used again.
 	submitted command.SubmitJobs
@@ -57,7 +58,7 @@ func assembled(f *Machine, policy *cluster.Policy, check bool) (*Virtual, error)
 
 // NewVirtual returns a cluster with a state and without nodes that report.
 func NewVirtual(s *state.State, now cluster.Instant, check bool) *Virtual {
-	return &Virtual{State: s, Planner: schedule.NewPlanner(), Now: now, Epochs: map[string]uint64{}, reports: map[string]*command.ReportTasks{}, check: check}
+	return &Virtual{State: s, Planner: schedule.NewPlanner(), Now: now, Epochs: map[string]uint64{}, reports: map[string]*command.ReportTasks{}, check: check, agenda: newAgenda()}
 }
 
 // Assemble initializes the state with a policy and registers the nodes of a machine.

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/internal/sim"
+	"github.com/greylag/greylag/internal/sim/cloud"
 	"github.com/greylag/greylag/internal/sim/faults"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -41,25 +41,15 @@ const (
 type simulation struct {
 	*sim.Virtual
 	streams  *faults.Streams
-	cloud    cloud
+	cloud    *cloud.Cloud
 	leader   leader
-	machines map[string]*machine
+	machines map[string]*machine // by node
+	nodes    map[string]*machine // by instance
 	runtimes map[cluster.JobID]time.Duration
-	agenda   heap.Heap[event]
-	turn     uint64
 	wake     cluster.Instant
 	seen     uint64
 	elect    int // number of the command after which another controller leads
-	joined   int
-	onCloud  int
 	r        Result
-}
-
-// event is a future action.
-type event struct {
-	at   cluster.Instant
-	turn uint64
-	do   func() error
 }
 
 // Run makes one run under a seed, with a check of the state after each command.
@@ -77,17 +67,13 @@ func Run(seed uint64) (*Result, error) {
 
 func newSimulation(seed uint64) (*simulation, error) {
 	x := &simulation{
-		Virtual: sim.NewVirtual(state.New(), sim.Epoch, true), streams: faults.NewStreams(seed), machines: map[string]*machine{},
+		Virtual: sim.NewVirtual(state.New(), sim.Epoch, true), streams: faults.NewStreams(seed), machines: map[string]*machine{}, nodes: map[string]*machine{},
 		runtimes: map[cluster.JobID]time.Duration{}, wake: sim.Epoch,
-		agenda: heap.New(func(a, b *event) bool { return a.at < b.at || a.at == b.at && a.turn < b.turn }),
 	}
 	x.r.Seed = seed
 	r := x.streams.Of(faults.Nodes)
-	x.cloud = cloud{r: r, tokens: map[string][]*instance{}, price: [...]int64{0, 4_000_000, 12_000_000}, faults: cloudFaults{
-		noCapacity: 0.3 * r.Float64(), throttled: 0.1 * r.Float64(), lostAnswer: 0.3 * r.Float64(), neverJoins: 0.2 * r.Float64(), small: 0.05 * r.Float64(),
-		endFails: 0.2 * r.Float64(), shownAfter: time.Duration(r.Int64N(int64(2 * time.Minute))), boot: 2 * time.Minute,
-		reclaimEvery: time.Duration(1+r.IntN(20)) * time.Hour, noNotice: 0.3,
-	}}
+	x.cloud = newCloud(seed, r, sim.Epoch)
+	x.cloud.Created = x.live
 	f, err := sim.Uniform(siteNodes, 8)
 	if err != nil {
 		return nil, err
@@ -120,11 +106,11 @@ func policy() *cluster.Policy {
 func (x *simulation) prepare() error {
 	users := x.streams.Of(faults.Users)
 	for at := time.Duration(0); at < runFor; at += faults.Within(users, 8*time.Minute) {
-		x.in(at, x.submit)
+		x.In(at, x.submit)
 	}
-	x.every(10*time.Minute, func() error {
-		x.cloud.drift()
-		return x.Must(&command.SetOffers{Offers: x.cloud.offers(x.Now)})
+	x.every(priceEvery, func() error {
+		list, _ := x.cloud.Offers(x.Now)
+		return x.Must(&command.SetOffers{Offers: list})
 	})
 	x.every(2*time.Second, x.leaderRound)
 	return nil
@@ -132,7 +118,7 @@ func (x *simulation) prepare() error {
 
 // every repeats an action until the end.
 func (x *simulation) every(d time.Duration, do func() error) {
-	x.in(d, func() error {
+	x.In(d, func() error {
 		x.every(d, do)
 		return do()
 	})
@@ -166,12 +152,6 @@ func (x *simulation) submit() error {
 	return nil
 }
 
-// in schedules an action.
-func (x *simulation) in(d time.Duration, do func() error) {
-	x.turn++
-	x.agenda.Push(event{x.Now.Add(max(d, 0)), x.turn, do})
-}
-
 // run advances from one instant with an event to the next.
 func (x *simulation) run() error {
 	until := sim.Epoch.Add(runFor + drainFor)
@@ -182,10 +162,8 @@ func (x *simulation) run() error {
 			return x.conclude()
 		}
 		x.Now = max(at, x.Now)
-		for x.agenda.Len() > 0 && x.agenda.Items()[0].at <= x.Now {
-			if err := x.agenda.Pop().do(); err != nil {
-				return err
-			}
+		if err := x.Act(nil); err != nil {
+			return err
 		}
 		if x.State.Peek().NextDue() <= x.Now {
 			if err := x.Must(&command.Tick{}); err != nil {
@@ -201,10 +179,7 @@ func (x *simulation) run() error {
 
 // nextInstant returns the next instant with an event.
 func (x *simulation) nextInstant() cluster.Instant {
-	at := cluster.Never
-	if x.agenda.Len() > 0 {
-		at = x.agenda.Items()[0].at
-	}
+	at := x.NextAction()
 	if x.wake < cluster.Never {
 		at = min(at, max(x.wake, x.Now.Add(time.Second)))
 	}
@@ -248,7 +223,7 @@ func (x *simulation) After(_ command.Command, _ command.Result, e *state.Effects
 			}
 			for k := range j.Alloc.Nodes {
 				if m := x.machines[j.Alloc.Nodes[k].Node]; m != nil {
-					x.in(time.Second, func() error { return x.sync(m) })
+					x.In(time.Second, func() error { return x.sync(m) })
 				}
 			}
 		}
@@ -326,24 +301,18 @@ func (x *simulation) conclude() error {
 			return fmt.Errorf("%w: lease %d is still %s", ErrViolation, l.ID, l.State)
 		}
 	}
-	for _, i := range x.cloud.all {
-		if i.ended == 0 && !known[i.ID] {
-			return fmt.Errorf("%w: instance %s still exists", ErrViolation, i.ID)
-		}
-	}
 	var real int64
 	perLaunch := map[cluster.LeaseID]map[uint32]bool{}
-	for _, i := range x.cloud.all {
+	for _, i := range x.cloud.All() {
+		if i.Ended == 0 && !known[i.ID] {
+			return fmt.Errorf("%w: instance %s still exists", ErrViolation, i.ID)
+		}
 		if perLaunch[i.Launch] == nil {
 			perLaunch[i.Launch] = map[uint32]bool{}
 		}
 		perLaunch[i.Launch][i.Try] = true
-		took := i.ended.Sub(i.Launched)
-		if i.ended == 0 {
-			took = x.Now.Sub(i.Launched)
-		}
-		if !i.Interrupted || took >= time.Hour { // else the cloud does not bill it
-			real += int64(float64(i.Price) * took.Hours())
+		if hours := i.Hours(x.Now); !i.Interrupted || hours >= 1 { // else the cloud does not bill it
+			real += int64(float64(i.Price) * hours)
 		}
 	}
 	for launch, tries := range perLaunch {
@@ -354,6 +323,6 @@ func (x *simulation) conclude() error {
 	if real > monthly {
 		return fmt.Errorf("%w: the cloud bills %d, at most %d may be spent", ErrViolation, real, int64(monthly))
 	}
-	x.r.Instances, x.r.Joined, x.r.OnCloud = len(x.cloud.all), x.joined, x.onCloud
+	x.r.Instances = len(x.cloud.All())
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/reconcile/instances"
-	"github.com/greylag/greylag/internal/sim/faults"
+	"github.com/greylag/greylag/internal/sim/cloud"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -43,7 +43,7 @@ func (x *simulation) leaderRound() error {
 		return nil
 	}
 	x.leader.listed = x.Now
-	sets := instances.Sets{Now: x.Now, Instances: x.cloud.list(x.Now), Requests: map[cluster.LeaseID]struct{}{}, Absent: x.leader.absent}
+	sets := instances.Sets{Now: x.Now, Instances: x.cloud.List(x.Now), Requests: map[cluster.LeaseID]struct{}{}, Absent: x.leader.absent}
 	for launch := range x.leader.asks {
 		sets.Requests[launch] = struct{}{}
 	}
@@ -60,11 +60,10 @@ func (x *simulation) leaderRound() error {
 		}
 	}
 	for _, id := range actions.Terminate {
-		if faults.Yes(x.cloud.r, x.cloud.faults.endFails) {
-			continue
+		i := x.cloud.Find(id)
+		if at, accepted := x.cloud.Terminate(x.Now); accepted {
+			x.At(at, func() error { return x.powerOff(i, false) })
 		}
-		i := x.cloud.find(id)
-		x.in(time.Duration(x.cloud.r.Int64N(int64(time.Minute))), func() error { return x.powerOff(i, false) })
 	}
 	for _, group := range actions.Launches {
 		if x.leader.term != term { // the leader changed at its own command
@@ -103,52 +102,48 @@ func (x *simulation) request(l *cluster.Lease) error {
 		return nil
 	}
 	x.leader.asks[l.Launch] = cluster.Never
-	before := len(x.cloud.all)
-	made, lost, err := x.cloud.launch(x.Now, now)
-	for _, i := range x.cloud.all[before:] {
-		x.live(i)
-	}
+	made, err := x.cloud.Launch(x.Now, now)
 	after := answerAfter
-	if lost {
+	if errors.Is(err, cloud.ErrNoAnswer) {
 		x.r.LostAnswers++
-		after, err = noAnswer, errThrottled
+		after = noAnswer
 	}
-	x.in(after, func() error { return x.answer(term, now, made, err) })
+	x.In(after, func() error { return x.answer(term, now, made, err) })
 	return nil
 }
 
 // live schedules the life of a new instance.
-func (x *simulation) live(i *instance) {
-	c := &x.cloud
-	x.in(i.expires.Sub(x.Now), func() error { return x.powerOff(i, false) })
-	if faults.Yes(c.r, c.faults.neverJoins) {
-		x.r.NeverJoined++
+func (x *simulation) live(i *cloud.Instance) {
+	x.At(i.Expires, func() error { return x.powerOff(i, false) })
+	if i.Joins < cluster.Never {
+		x.At(i.Joins, func() error { return x.boot(i) })
 	} else {
-		x.in(faults.Within(c.r, c.faults.boot), func() error { return x.boot(i) })
+		x.r.NeverJoined++
 	}
-	if i.market != cluster.Spot {
-		return
+	if i.Notice < i.Expires {
+		x.At(i.Notice, func() error { return x.takeBack(i, i.Sudden) })
 	}
-	x.in(faults.Within(c.r, c.faults.reclaimEvery), func() error {
-		if i.ended > 0 {
-			return nil
-		}
-		x.r.Reclaims++
-		if faults.Yes(c.r, c.faults.noNotice) {
-			return x.powerOff(i, true)
-		}
-		i.Reclaim = x.Now.Add(2 * time.Minute)
-		x.in(2*time.Minute, func() error { return x.powerOff(i, true) })
-		if i.machine == nil {
-			return nil
-		}
-		i.machine.reclaim = i.Reclaim
-		return x.report(i.machine)
-	})
+}
+
+// takeBack takes an instance back: at once, or after a notice that its node reports.
+func (x *simulation) takeBack(i *cloud.Instance, sudden bool) error {
+	if i.Ended > 0 || i.Reclaim > 0 {
+		return nil
+	}
+	if x.r.Reclaims++; sudden {
+		return x.powerOff(i, true)
+	}
+	i.Reclaim = x.Now.Add(cloud.Notice)
+	x.At(i.Reclaim, func() error { return x.powerOff(i, true) })
+	if m := x.nodes[i.ID]; m != nil {
+		m.reclaim = i.Reclaim
+		return x.report(m)
+	}
+	return nil
 }
 
 // answer records the answer to a request, if the leader that made it still leads.
-func (x *simulation) answer(term int, l *cluster.Lease, made []*instance, err error) error {
+func (x *simulation) answer(term int, l *cluster.Lease, made []*cloud.Instance, err error) error {
 	if x.leader.term != term {
 		return nil
 	}
@@ -165,7 +160,7 @@ func (x *simulation) answer(term int, l *cluster.Lease, made []*instance, err er
 			return nil
 		}
 		return x.Must(&command.UpdateLeases{Updates: updates})
-	case errors.Is(err, errThrottled):
+	case errors.Is(err, cloud.ErrThrottled), errors.Is(err, cloud.ErrNoAnswer):
 		x.leader.asks[l.Launch] = x.Now.Add(askAgain)
 		update.Event, update.Why = command.LaunchDelayed, err.Error()
 	default:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/sim"
+	"github.com/greylag/greylag/internal/sim/cloud"
 	"github.com/greylag/greylag/internal/sim/faults"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -35,11 +36,12 @@ const (
 	joinEvery = 10 * time.Second
 	joinFor   = 15 * time.Minute
 	cleaning  = 2 * time.Second
+	small     = 0.03 // part of the nodes that join with a GPU less than offered
 )
 
 // boot lets an instance try to join.
-func (x *simulation) boot(i *instance) error {
-	if i.ended > 0 || x.Now.Sub(i.Launched) > joinFor {
+func (x *simulation) boot(i *cloud.Instance) error {
+	if i.Ended > 0 || x.Now.Sub(i.Launched) > joinFor {
 		return nil
 	}
 	for l := range x.State.View().Leases() {
@@ -55,15 +57,15 @@ func (x *simulation) boot(i *instance) error {
 		}
 		return x.register(i, l)
 	}
-	x.in(joinEvery, func() error { return x.boot(i) })
+	x.In(joinEvery, func() error { return x.boot(i) })
 	return nil
 }
 
 // register registers the node of an instance.
-func (x *simulation) register(i *instance, l *cluster.Lease) error {
+func (x *simulation) register(i *cloud.Instance, l *cluster.Lease) error {
 	m := &machine{node: *l.Offer.Node(), tasks: map[sim.TaskID]*machineTask{}}
 	m.node.Name, m.node.BootID = l.ID.NodeName(), i.ID
-	if faults.Yes(x.cloud.r, x.cloud.faults.small) {
+	if faults.Yes(x.streams.Of(faults.GPUs), small) {
 		m.node.GPUs = m.node.GPUs[:len(m.node.GPUs)-1]
 	}
 	r, err := x.Apply(&command.RegisterNode{Node: m.node, Checked: true})
@@ -74,26 +76,26 @@ func (x *simulation) register(i *instance, l *cluster.Lease) error {
 	if !ok {
 		return x.powerOff(i, false)
 	}
-	m.epoch, i.node, i.machine = registered.Epoch, m.node.Name, m
-	x.machines[m.node.Name] = m
-	x.joined++
+	m.epoch, m.reclaim = registered.Epoch, i.Reclaim
+	x.machines[m.node.Name], x.nodes[i.ID] = m, m
+	x.r.Joined++
 	return x.sync(m)
 }
 
 // powerOff ends an instance.
-func (x *simulation) powerOff(i *instance, interrupted bool) error {
-	if i.ended > 0 {
+func (x *simulation) powerOff(i *cloud.Instance, interrupted bool) error {
+	if i.Ended > 0 {
 		return nil
 	}
-	i.ended, i.Terminated, i.Interrupted = x.Now, true, interrupted
-	m := i.machine
+	x.cloud.End(x.Now, i, interrupted)
+	m := x.nodes[i.ID]
 	if m == nil {
 		return nil
 	}
 	m.off = true
 	delete(x.machines, m.node.Name)
 	for after, liveness := range map[time.Duration]cluster.Liveness{cluster.SilentAfter: cluster.Silent, x.State.View().Policy().NodeTimeout: cluster.Dead} {
-		x.in(after, func() error {
+		x.In(after, func() error {
 			if n, known := x.State.View().Node(m.node.Name); !known || n.Epoch != m.epoch || n.Liveness >= liveness {
 				return nil
 			}
@@ -137,9 +139,9 @@ func (x *simulation) start(m *machine, id sim.TaskID, rank int) {
 	t := &machineTask{task: cluster.Task{Node: m.node.Name, Phase: cluster.TaskStarted, Started: x.Now}}
 	m.tasks[id] = t
 	if cluster.IsLeased(m.node.Name) {
-		x.onCloud++
+		x.r.OnCloud++
 	}
-	x.in(x.runtimes[id.Job], func() error {
+	x.In(x.runtimes[id.Job], func() error {
 		cause := cluster.Exited
 		if rank > 0 {
 			cause = cluster.Stopped
@@ -154,7 +156,7 @@ func (x *simulation) stop(m *machine, t *machineTask) {
 		return
 	}
 	t.stopping = true
-	x.in(time.Second, func() error { return x.finish(m, t, cluster.Stopped) })
+	x.In(time.Second, func() error { return x.finish(m, t, cluster.Stopped) })
 }
 
 // finish ends a task; the node is clean soon after.
@@ -163,7 +165,7 @@ func (x *simulation) finish(m *machine, t *machineTask, cause cluster.TaskCause)
 		return nil
 	}
 	t.task.Phase, t.task.Ended, t.task.Cause = cluster.TaskEnded, x.Now, cause
-	x.in(cleaning, func() error {
+	x.In(cleaning, func() error {
 		t.task.Phase = cluster.TaskClean
 		return x.report(m)
 	})

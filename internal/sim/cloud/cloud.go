@@ -3,12 +3,14 @@ package cloud
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/greylag/greylag/internal/sim/faults"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -17,7 +19,23 @@ var (
 	ErrNoCapacity = errors.New("no capacity")
 	ErrPrice      = errors.New("the price is above the maximum")
 	ErrNoKind     = errors.New("no such kind of node")
+	ErrThrottled  = errors.New("too many requests")
+	ErrNoAnswer   = errors.New("the answer is lost")
 )
+
+// Faults are probabilities of further failures, and delays. The zero value has none.
+type Faults struct {
+	Throttled  float64       // a request is refused for now
+	LostAnswer float64       // the answer to a request is lost, whether or not that made instances
+	NeverJoins float64       // the node of an instance does not join
+	EndFails   float64       // a request to end an instance fails
+	NoNotice   float64       // an instance that is taken back ends without notice
+	ShownAfter time.Duration // most time until a new instance is listed
+	EndsAfter  time.Duration // most time until an instance ends after a request
+}
+
+// listedFor is for how long an instance is listed after its end.
+const listedFor = time.Hour
 
 // Notice is how long before it takes a node back the cloud says so.
 const Notice = 2 * time.Minute
@@ -40,8 +58,10 @@ type Price struct {
 type Instance struct {
 	cluster.Instance
 	Kind    *Kind
-	Joins   cluster.Instant // its node is ready to register
+	Shown   cluster.Instant // it is listed from then on
+	Joins   cluster.Instant // its node is ready to register; [cluster.Never] if it does not join
 	Notice  cluster.Instant // the cloud says that it takes it back; [cluster.Never] if it does not
+	Sudden  bool            // it ends at Notice
 	Expires cluster.Instant // it powers itself off
 	Ended   cluster.Instant // 0: it exists
 }
@@ -54,6 +74,9 @@ type request struct {
 
 // Cloud is the cloud of one simulation. It has one user.
 type Cloud struct {
+	Faults  Faults
+	Created func(*Instance) // called with each new instance
+
 	kinds  []Kind
 	begin  cluster.Instant
 	r      *rand.Rand
@@ -64,7 +87,7 @@ type Cloud struct {
 
 // New returns a cloud at its first instant.
 func New(kinds []Kind, seed uint64, begin cluster.Instant) *Cloud {
-	return &Cloud{kinds: kinds, begin: begin, r: rand.New(rand.NewPCG(seed, stream)), tokens: map[request][]*Instance{}, known: map[string]*Instance{}}
+	return &Cloud{kinds: kinds, begin: begin, r: rand.New(rand.NewPCG(seed, stream)), tokens: map[request][]*Instance{}, known: map[string]*Instance{}, Created: func(*Instance) {}}
 }
 
 // stream distinguishes the random numbers of the cloud from others under the same seed.
@@ -105,6 +128,14 @@ func (c *Cloud) Offers(now cluster.Instant) (list []cluster.Offer, change cluste
 
 // Launch starts the instances of the launch of a lease; all or none. A repeated request returns the same.
 func (c *Cloud) Launch(now cluster.Instant, l *cluster.Lease) ([]*Instance, error) {
+	list, err := c.launch(now, l)
+	if faults.Yes(c.r, c.Faults.LostAnswer) {
+		return nil, ErrNoAnswer
+	}
+	return list, err
+}
+
+func (c *Cloud) launch(now cluster.Instant, l *cluster.Lease) ([]*Instance, error) {
 	token := request{l.Launch, l.Try}
 	if list := c.tokens[token]; list != nil {
 		return list, nil
@@ -112,6 +143,9 @@ func (c *Cloud) Launch(now cluster.Instant, l *cluster.Lease) ([]*Instance, erro
 	k := c.kind(l.Offer.Key())
 	if k == nil {
 		return nil, fmt.Errorf("%w: %s", ErrNoKind, l.Offer.Name)
+	}
+	if faults.Yes(c.r, c.Faults.Throttled) {
+		return nil, ErrThrottled
 	}
 	if c.r.Float64() < k.NoCapacity {
 		return nil, fmt.Errorf("%w of %s", ErrNoCapacity, l.Offer.Name)
@@ -123,13 +157,20 @@ func (c *Cloud) Launch(now cluster.Instant, l *cluster.Lease) ([]*Instance, erro
 	var list []*Instance
 	for range l.Nodes {
 		c.made++
-		x := &Instance{Kind: k, Expires: now.Add(l.Lifetime), Notice: cluster.Never}
+		x := &Instance{Kind: k, Shown: now, Expires: now.Add(l.Lifetime), Notice: cluster.Never}
 		x.Instance = cluster.Instance{
 			ID: fmt.Sprintf("i-%08d", c.made), Launch: l.Launch, Try: l.Try, Type: k.Offer.Type, Price: price, Launched: now, Cost: -1,
 		}
 		x.Joins = now.Add(k.BootMin + time.Duration(c.r.Float64()*float64(k.Offer.Boot-k.BootMin)))
 		c.doom(x, now)
+		if faults.Yes(c.r, c.Faults.NeverJoins) {
+			x.Joins = cluster.Never
+		}
+		if d := c.Faults.ShownAfter; d > 0 {
+			x.Shown = now.Add(time.Duration(c.r.Int64N(int64(d))))
+		}
 		c.known[x.ID], list = x, append(list, x)
+		c.Created(x)
 	}
 	c.tokens[token] = list
 	return list, nil
@@ -140,6 +181,7 @@ func (c *Cloud) doom(x *Instance, from cluster.Instant) {
 	if risk := float64(x.Kind.Offer.Risk) / cluster.OneUnit; x.Kind.Offer.Market == cluster.Spot && risk > 0 {
 		hours := math.Log(1-c.r.Float64()) / math.Log(1-min(risk, 0.999_999))
 		x.Notice = from.Add(time.Duration(min(hours, maxHours) * float64(time.Hour)))
+		x.Sudden = faults.Yes(c.r, c.Faults.NoNotice)
 	}
 }
 
@@ -169,6 +211,17 @@ func (c *Cloud) kind(key cluster.OfferKey) *Kind {
 	return &c.kinds[i]
 }
 
+// Terminate requests the end of an instance, and returns when it ends; false if the request fails.
+func (c *Cloud) Terminate(now cluster.Instant) (cluster.Instant, bool) {
+	if faults.Yes(c.r, c.Faults.EndFails) {
+		return 0, false
+	}
+	if d := c.Faults.EndsAfter; d > 0 {
+		now = now.Add(time.Duration(c.r.Int64N(int64(d))))
+	}
+	return now, true
+}
+
 // End ends an instance, at the request of its user or because the cloud takes it back.
 func (c *Cloud) End(now cluster.Instant, x *Instance, interrupted bool) {
 	if x.Ended == 0 {
@@ -179,13 +232,19 @@ func (c *Cloud) End(now cluster.Instant, x *Instance, interrupted bool) {
 // Find finds an instance by ID; nil if it does not exist or was forgotten.
 func (c *Cloud) Find(id string) *Instance { return c.known[id] }
 
-// List returns the instances by ID: those that exist, and those that have ended and were not forgotten.
-func (c *Cloud) List() []cluster.Instance {
+// All returns the instances by ID: those that exist, and those that have ended and were not forgotten.
+func (c *Cloud) All() []*Instance {
+	return slices.SortedFunc(maps.Values(c.known), func(a, b *Instance) int { return strings.Compare(a.ID, b.ID) })
+}
+
+// List returns the instances that the cloud lists at an instant, by ID.
+func (c *Cloud) List(now cluster.Instant) []cluster.Instance {
 	list := make([]cluster.Instance, 0, len(c.known))
-	for _, x := range c.known {
-		list = append(list, x.Instance)
+	for _, x := range c.All() {
+		if x.Shown <= now && (x.Ended == 0 || now.Sub(x.Ended) <= listedFor) {
+			list = append(list, x.Instance)
+		}
 	}
-	slices.SortFunc(list, func(a, b cluster.Instance) int { return strings.Compare(a.ID, b.ID) })
 	return list
 }
 

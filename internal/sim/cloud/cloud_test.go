@@ -69,10 +69,10 @@ func TestLaunch(t *testing.T) {
 		}
 	}
 	c.End(begin.Add(30*time.Minute), list[0], true)
-	if !c.List()[0].Interrupted || list[0].Hours(begin.Add(time.Hour)) != 0.5 || c.Live() != 3 {
-		t.Errorf("after the end of one: %+v", c.List()[0])
+	if !c.List(begin)[0].Interrupted || list[0].Hours(begin.Add(time.Hour)) != 0.5 || c.Live() != 3 {
+		t.Errorf("after the end of one: %+v", c.List(begin)[0])
 	}
-	if c.Forget(list[0]); c.Find(list[0].ID) != nil || len(c.List()) != 3 {
+	if c.Forget(list[0]); c.Find(list[0].ID) != nil || len(c.List(begin)) != 3 {
 		t.Error("a forgotten instance is listed")
 	}
 }

@@ -21,7 +21,7 @@ func (x *replay) lead() error {
 		if !x.leases {
 			return nil
 		}
-		sets := instances.Sets{Now: x.Now, Leases: work, Instances: x.cloud.List(), Absent: x.absent}
+		sets := instances.Sets{Now: x.Now, Leases: work, Instances: x.cloud.List(x.Now), Absent: x.absent}
 		todo := instances.Compare(&sets)
 		if len(todo.Updates)+len(todo.Launches)+len(todo.Terminate) == 0 {
 			return nil
@@ -94,17 +94,15 @@ func (x *replay) request(l *cluster.Lease) error {
 	list := make([]cluster.Instance, len(made))
 	for i, m := range made {
 		list[i] = m.Instance
-		x.live(m)
-		x.at(m.Joins, func() error { return x.join(m) })
 	}
 	return x.update(instances.Started(x.State.Peek().LeaseWork(), now, list))
 }
 
 // liveHours returns for how long the instances that exist have existed.
 func (x *replay) liveHours() (sum float64) {
-	for _, i := range x.cloud.List() {
-		if m := x.cloud.Find(i.ID); m.Ended == 0 {
-			sum += m.Hours(x.Now)
+	for _, i := range x.cloud.All() {
+		if i.Ended == 0 {
+			sum += i.Hours(x.Now)
 		}
 	}
 	return sum

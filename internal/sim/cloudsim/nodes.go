@@ -68,7 +68,7 @@ func (x *replay) begin(at int, j *cluster.Job) {
 // ending schedules the end of an attempt.
 func (x *replay) ending(j *cluster.Job, at cluster.Instant) {
 	attempt := j.Attempt
-	x.at(at, func() error {
+	x.At(at, func() error {
 		now, known := x.State.Peek().Job(j.ID)
 		if !known || now.Attempt != attempt || !now.State.HasAllocation() {
 			return nil
@@ -114,9 +114,9 @@ func (x *replay) flush() error {
 
 // live schedules the life of an instance.
 func (x *replay) live(i *cloud.Instance) {
-	x.at(i.Expires, func() error { return x.off(i, false) })
+	x.At(i.Expires, func() error { return x.off(i, false) })
 	if i.Notice < i.Expires {
-		x.at(i.Notice, func() error { return x.notice(i) })
+		x.At(i.Notice, func() error { return x.notice(i) })
 	}
 }
 
@@ -154,7 +154,7 @@ func (x *replay) notice(i *cloud.Instance) error {
 		return nil
 	}
 	i.Reclaim = x.Now.Add(cloud.Notice)
-	x.at(i.Reclaim, func() error { return x.off(i, true) })
+	x.At(i.Reclaim, func() error { return x.off(i, true) })
 	l := x.leaseOf(i)
 	if l == nil {
 		return nil

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/cloud"
 	"github.com/greylag/greylag/internal/state"
@@ -31,11 +30,9 @@ type replay struct {
 	began   cluster.Instant
 	waited  []int                      // results of the jobs that waited when it began, of a saved cluster
 	absent  map[string]cluster.Instant // see instances.Sets
-	agenda  heap.Heap[event]
-	turn    uint64
-	seen    uint64          // the number of commands before the last passes
-	changed cluster.Instant // when a job last did
-	leases  bool            // there are some that are not GONE
+	seen    uint64                     // the number of commands before the last passes
+	changed cluster.Instant            // when a job last did
+	leases  bool                       // there are some that are not GONE
 	pausing map[cluster.JobID]cluster.Instant
 	plain   []sim.Job // as the workload has them: those that no offer suits run on the site alone
 	reports []task    // to be sent once the present command is over
@@ -48,13 +45,6 @@ type task struct {
 	job     cluster.JobID
 	attempt cluster.Attempt
 	task    cluster.Task
-}
-
-// event is a future action.
-type event struct {
-	at   cluster.Instant
-	turn uint64
-	do   func() error
 }
 
 // Replay replays a workload, all of whose jobs may burst, until all jobs and leases have ended.
@@ -75,12 +65,15 @@ func Replay(f *sim.Machine, policy *cluster.Policy, jobs []sim.Job, t *Options, 
 func newReplay(v *sim.Virtual, jobs []sim.Job, t *Options, o sim.Options) *replay {
 	x := &replay{
 		Replayer: sim.NewReplayer(v, jobs, o), Options: t, cloud: cloud.New(t.Kinds, t.Seed, v.Now), began: v.Now, absent: map[string]cluster.Instant{},
-		agenda:  heap.New(func(a, b *event) bool { return a.at < b.at || a.at == b.at && a.turn < b.turn }),
 		pausing: map[cluster.JobID]cluster.Instant{},
 	}
 	x.Witness = x
+	x.cloud.Created = func(i *cloud.Instance) {
+		x.live(i)
+		x.At(i.Joins, func() error { return x.join(i) })
+	}
 	x.summary.Currency = v.State.Peek().Policy().Burst.Currency
-	x.in(0, x.offer)
+	x.In(0, x.offer)
 	return x
 }
 
@@ -124,14 +117,6 @@ func bursting(jobs []sim.Job, p *cluster.Policy) []sim.Job {
 	return all
 }
 
-// in schedules an action.
-func (x *replay) in(d time.Duration, do func() error) { x.at(x.Now.Add(max(d, 0)), do) }
-
-func (x *replay) at(at cluster.Instant, do func() error) {
-	x.turn++
-	x.agenda.Push(event{at, x.turn, do})
-}
-
 // offerEvery is how often the cloud is asked for its offers while no price changes.
 const offerEvery = time.Hour
 
@@ -139,7 +124,7 @@ const offerEvery = time.Hour
 func (x *replay) offer() error {
 	list, change := x.cloud.Offers(x.Now)
 	if x.working() {
-		x.at(min(change, x.Now.Add(offerEvery)), x.offer)
+		x.At(min(change, x.Now.Add(offerEvery)), x.offer)
 	}
 	return x.Must(&command.SetOffers{Offers: list})
 }
@@ -185,9 +170,7 @@ func (x *replay) nextInstant() cluster.Instant {
 	if x.Next < len(x.Jobs) {
 		at = x.Jobs[x.Next].Submit
 	}
-	if x.agenda.Len() > 0 {
-		at = min(at, x.agenda.Items()[0].at)
-	}
+	at = min(at, x.NextAction())
 	if x.Wake < cluster.Never {
 		at = min(at, max(x.Wake, x.Now.Add(time.Second)))
 	}
@@ -199,13 +182,8 @@ func (x *replay) nextInstant() cluster.Instant {
 
 // processInstant handles all events of an instant: ends, due ticks, submissions.
 func (x *replay) processInstant() error {
-	for x.agenda.Len() > 0 && x.agenda.Items()[0].at <= x.Now {
-		if err := x.agenda.Pop().do(); err != nil {
-			return err
-		}
-		if err := x.flush(); err != nil {
-			return err
-		}
+	if err := x.Act(x.flush); err != nil {
+		return err
 	}
 	if x.State.Peek().NextDue() <= x.Now {
 		if err := x.Must(&command.Tick{}); err != nil {

@@ -90,7 +90,7 @@ func (x *replay) adopt(lasts func(*cluster.JobSpec) time.Duration) {
 		i := x.cloud.Adopt(x.Now, l)
 		x.live(i)
 		if l.State == cluster.LeaseLaunched {
-			x.at(i.Joins, func() error { return x.join(i) })
+			x.At(i.Joins, func() error { return x.join(i) })
 		}
 	}
 }

@@ -205,7 +205,7 @@ func (x *faultSim) limit(r *rand.Rand) error {
 		l = cluster.Limit{Kind: cluster.GrpJobs, Value: 1 + r.Int64N(8)}
 	}
 	name := x.accounts[r.IntN(len(x.accounts))]
-	x.in(faults.Within(r, 24*time.Hour), func() error {
+	x.In(faults.Within(r, 24*time.Hour), func() error {
 		return x.edit(command.AccountEdit{Account: name, Unset: []cluster.Limit{l}})
 	})
 	return x.edit(command.AccountEdit{Account: name, Set: []cluster.Limit{l}})
@@ -228,7 +228,7 @@ func (x *faultSim) drain(r *rand.Rand) error {
 		_, err := x.send(c, &c.Request)
 		return err
 	}
-	x.in(faults.Within(r, 2*time.Hour), func() error { return act(command.ResumeNodes) })
+	x.In(faults.Within(r, 2*time.Hour), func() error { return act(command.ResumeNodes) })
 	return act(command.DrainNodes)
 }
 

@@ -32,7 +32,7 @@ func (x *faultSim) scheduleFaults() {
 	x.repeatAfter(faults.Clocks, m.Clock, 1, x.stepClock)
 	x.repeatAfter(faults.Admins, m.Admin, 1, x.administer)
 	if len(x.Prices) > 0 {
-		x.in(meterInterval, x.meter)
+		x.In(meterInterval, x.meter)
 	}
 }
 
@@ -42,7 +42,7 @@ func (x *faultSim) repeatAfter(k faults.Stream, mean time.Duration, n int, do fu
 	if !ok {
 		return
 	}
-	x.in(wait, func() error {
+	x.In(wait, func() error {
 		x.repeatAfter(k, mean, n, do)
 		return do()
 	})
@@ -68,7 +68,7 @@ func (x *faultSim) lose() error {
 	}
 	x.fade(h, h.losses, 2*heartbeat, cluster.Silent)
 	x.fade(h, h.losses, x.State.Peek().Policy().NodeTimeout, cluster.Dead)
-	x.in(away, func() error {
+	x.In(away, func() error {
 		if cut {
 			x.count("nodes_back_with_late_reports")
 		} else {
@@ -83,7 +83,7 @@ func (x *faultSim) lose() error {
 
 // fade has the leader lower the liveness of a machine after a time without messages.
 func (x *faultSim) fade(h *host, loss int, wait time.Duration, to cluster.Liveness) {
-	x.in(wait, func() error {
+	x.In(wait, func() error {
 		if h.reachable || h.losses != loss {
 			return nil
 		}
@@ -110,7 +110,7 @@ func (x *faultSim) breakGPU() error {
 			x.finish(h, id, t, taskEnd{cause: cluster.GPUFault, message: h.node.GPUs[g].Fault})
 		}
 	}
-	x.in(away, func() error {
+	x.In(away, func() error {
 		x.markGPU(h, g, "")
 		return x.report(h)
 	})
@@ -168,7 +168,7 @@ func (x *faultSim) meter() error {
 			Job: j.ID, Attempt: j.Attempt, Epoch: x.leader.term, Number: x.leader.round, GPUms: gpus * ran.Milliseconds(), Segment: segment,
 		})
 	}
-	x.in(meterInterval, x.meter)
+	x.In(meterInterval, x.meter)
 	if len(c.Samples) == 0 {
 		return nil
 	}
@@ -177,7 +177,7 @@ func (x *faultSim) meter() error {
 	}
 	if faults.Yes(x.streams.Of(faults.Reports), x.Faults.Duplicate) {
 		x.count("samples_delivered_twice")
-		x.in(3*meterInterval/2, func() error { return x.Must(c) })
+		x.In(3*meterInterval/2, func() error { return x.Must(c) })
 	}
 	return nil
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/internal/schedule/plan"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/faults"
@@ -48,9 +47,7 @@ type faultSim struct {
 	*Options
 	streams      *faults.Streams
 	hosts        map[string]*host
-	names        []string // of hosts, in order
-	agenda       heap.Heap[event]
-	turn         uint64
+	names        []string           // of hosts, in order
 	begun        map[attemptOn]bool // each attempt begins on a node once
 	specs        map[specKey]*cluster.JobSpec
 	accounts     []string
@@ -91,7 +88,6 @@ func newFaultSim(f *sim.Machine, policy *cluster.Policy, jobs []sim.Job, t *Opti
 	}
 	r := sim.NewReplayer(v, jobs, o)
 	x := &faultSim{
-		agenda:   newAgenda(),
 		Replayer: r, Options: t, streams: faults.NewStreams(t.Seed), hosts: map[string]*host{},
 		begun: map[attemptOn]bool{}, specs: map[specKey]*cluster.JobSpec{}, summary: sim.FaultSummary{Seed: t.Seed, Mix: t.Faults.String(), Faults: map[string]int{}},
 	}
@@ -139,24 +135,6 @@ func (x *faultSim) prepare(f *sim.Machine) error {
 	return nil
 }
 
-// event is a future action.
-type event struct {
-	at   cluster.Instant
-	turn uint64
-	do   func() error
-}
-
-// newAgenda returns an empty heap of events by instant, equal ones in the order of their creation.
-func newAgenda() heap.Heap[event] {
-	return heap.New(func(a, b *event) bool { return a.at < b.at || a.at == b.at && a.turn < b.turn })
-}
-
-// in schedules an action.
-func (x *faultSim) in(d time.Duration, do func() error) {
-	x.turn++
-	x.agenda.Push(event{x.Now.Add(d), x.turn, do})
-}
-
 // patience is the time without a start, an end or a submission after which the remaining jobs are
 // considered unable to start.
 const patience = 14 * 24 * time.Hour
@@ -201,9 +179,7 @@ func (x *faultSim) nextInstant() cluster.Instant {
 	if at == cluster.Never && (len(x.ResultOf) == 0 || x.Now.Sub(x.lastProgress) > patience) && x.settled() {
 		return at
 	}
-	if x.agenda.Len() > 0 {
-		at = min(at, x.agenda.Items()[0].at)
-	}
+	at = min(at, x.NextAction())
 	if len(x.ResultOf) > 0 && x.Wake < cluster.Never {
 		at = min(at, max(x.Wake.Add(-x.Skew), x.Now.Add(time.Second)))
 	}
@@ -221,10 +197,8 @@ func (x *faultSim) settled() bool {
 
 // processInstant handles all events of an instant.
 func (x *faultSim) processInstant() error {
-	for x.agenda.Len() > 0 && x.agenda.Items()[0].at <= x.Now {
-		if err := x.agenda.Pop().do(); err != nil {
-			return err
-		}
+	if err := x.Act(nil); err != nil {
+		return err
 	}
 	if due := x.State.Peek().NextDue(); due <= max(x.Now.Add(x.Skew), x.State.Peek().Now()) {
 		if err := x.Must(&command.Tick{}); err != nil {

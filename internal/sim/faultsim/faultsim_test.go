@@ -181,11 +181,11 @@ func TestViolationsAreFound(t *testing.T) {
 		var try func() error
 		try = func() error {
 			if done = done || harm(x); !done {
-				x.in(time.Minute, try)
+				x.In(time.Minute, try)
 			}
 			return nil
 		}
-		x.in(3*time.Hour, try)
+		x.In(3*time.Hour, try)
 		err := x.run()
 		if !errors.Is(err, ErrViolation) || !strings.Contains(fmt.Sprint(err), says) {
 			t.Errorf("%q was wanted, done: %t, got %v", says, done, err)
@@ -209,10 +209,10 @@ func TestTrialsOnce(t *testing.T) {
 		var look func() error
 		look = func() error {
 			waited += len(x.audit.open)
-			x.in(time.Minute, look)
+			x.In(time.Minute, look)
 			return nil
 		}
-		x.in(time.Minute, look)
+		x.In(time.Minute, look)
 		if err := x.run(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
@@ -297,7 +297,7 @@ var sabotage = map[string]func(x *faultSim) bool{
 		}
 		x.last.answer = []byte("another")
 		last := x.last
-		x.in(0, func() error { return x.repeat(last) })
+		x.In(0, func() error { return x.repeat(last) })
 		return true
 	},
 	"I14: job": func(x *faultSim) bool {

@@ -136,7 +136,7 @@ func (x *faultSim) finish(h *host, id sim.TaskID, t *hostTask, e taskEnd) {
 	}
 	t.task.Phase, t.task.Ended, t.task.Cause, t.task.Message = cluster.TaskEnded, x.Now, e.cause, e.message
 	t.task.Exit = cluster.Exit{Code: e.code, Signal: e.signal}
-	x.in(cleaning, func() error {
+	x.In(cleaning, func() error {
 		if h.tasks[id] == t {
 			t.task.Phase = cluster.TaskClean
 		}
@@ -150,7 +150,7 @@ func (x *faultSim) stop(h *host, id sim.TaskID, t *hostTask) {
 		return
 	}
 	t.stopping = true
-	x.in(time.Second, func() error {
+	x.In(time.Second, func() error {
 		x.finish(h, id, t, taskEnd{cause: cluster.Stopped})
 		return x.report(h)
 	})
@@ -173,11 +173,11 @@ func (x *faultSim) report(h *host) error {
 	streams := x.streams.Of(faults.Reports)
 	if faults.Yes(streams, x.Faults.Lost) {
 		x.count("reports_lost")
-		x.in(heartbeat, func() error { return x.report(h) })
+		x.In(heartbeat, func() error { return x.report(h) })
 		return nil
 	}
 	if faults.Yes(streams, x.Faults.Duplicate) {
-		x.in(oneWay+time.Duration(streams.Int64N(int64(10*time.Minute))), func() error { return x.repeatReport(h, r) })
+		x.In(oneWay+time.Duration(streams.Int64N(int64(10*time.Minute))), func() error { return x.repeatReport(h, r) })
 	}
 	return x.deliver(h, r)
 }
@@ -193,7 +193,7 @@ func (x *faultSim) repeatReport(h *host, r *command.ReportTasks) error {
 	if _, err := x.Apply(&again); err != nil {
 		return err
 	}
-	x.in(heartbeat, func() error { return x.report(h) })
+	x.In(heartbeat, func() error { return x.report(h) })
 	return nil
 }
 
@@ -205,7 +205,7 @@ func (x *faultSim) deliver(h *host, r *command.ReportTasks) error {
 			return err
 		}
 		if _, refused := answer.(*command.Refusal); refused { // removed meanwhile: it registers again
-			x.in(heartbeat, func() error { return x.join(h) })
+			x.In(heartbeat, func() error { return x.join(h) })
 			return nil
 		}
 	}
@@ -240,6 +240,6 @@ func (x *faultSim) join(h *host) error {
 		return sim.RefusalError(r)
 	}
 	h.epoch, h.seen = registered.Epoch, 0
-	x.in(oneWay, func() error { return x.sync(h) })
+	x.In(oneWay, func() error { return x.sync(h) })
 	return x.report(h)
 }

@@ -78,7 +78,7 @@ func (x *faultSim) submit(i int) error {
 		x.lastProgress = x.Now
 		x.audit.jobs[res.ID] = &history{}
 		if r := x.streams.For(faults.Users, uint64(i), 2); faults.Yes(r, x.Faults.Cancel) {
-			x.in(faults.Within(r, x.Jobs[i].Run+time.Hour), func() error { return x.userAction(res.ID, spec, r) })
+			x.In(faults.Within(r, x.Jobs[i].Run+time.Hour), func() error { return x.userAction(res.ID, spec, r) })
 		}
 	case *command.Refusal:
 		res.Reason = "refused: " + a.Message
@@ -105,7 +105,7 @@ func (x *faultSim) userAction(id cluster.JobID, spec *cluster.JobSpec, r *rand.R
 		if err := update(&command.UpdateJobs{Action: command.HoldJobs}); err != nil {
 			return err
 		}
-		x.in(faults.Within(r, time.Hour), func() error { return update(&command.UpdateJobs{Action: command.ReleaseJobs}) })
+		x.In(faults.Within(r, time.Hour), func() error { return update(&command.UpdateJobs{Action: command.ReleaseJobs}) })
 		return nil
 	case 1:
 		return update(&command.UpdateJobs{Action: command.RequeueJobs})
@@ -160,7 +160,7 @@ func (x *faultSim) send(c command.Command, id *command.RequestID) (command.Resul
 	}}
 	if streams := x.streams.Of(faults.Requests); faults.Yes(streams, x.Faults.Duplicate) {
 		asked := x.last
-		x.in(time.Duration(streams.Int64N(int64(10*time.Minute))), func() error { return x.repeat(asked) })
+		x.In(time.Duration(streams.Int64N(int64(10*time.Minute))), func() error { return x.repeat(asked) })
 	}
 	return first, nil
 }
@@ -219,7 +219,7 @@ func (x *faultSim) record(c command.Command, old, j *cluster.Job) {
 	if j.Alloc != nil {
 		for i := range j.Alloc.Nodes {
 			if h := x.hosts[j.Alloc.Nodes[i].Node]; h != nil {
-				x.in(oneWay, func() error { return x.sync(h) })
+				x.In(oneWay, func() error { return x.sync(h) })
 			}
 		}
 	}
@@ -249,7 +249,7 @@ func (x *faultSim) recordMembers(old, j *cluster.Job) {
 		}
 		x.count("nodes_left_jobs")
 		if h := x.hosts[a.Node]; h != nil {
-			x.in(oneWay, func() error { return x.sync(h) })
+			x.In(oneWay, func() error { return x.sync(h) })
 		}
 	}
 	if len(j.Alloc.Nodes) > len(old.Alloc.Nodes) {
@@ -318,7 +318,7 @@ func (x *faultSim) simulateTask(h *host, id sim.TaskID, t *hostTask, j *cluster.
 	if t.rank > 0 && how.cause != cluster.NodeFault {
 		return // it ends with the script, which runs on the first node
 	}
-	x.in(run, func() error {
+	x.In(run, func() error {
 		x.finish(h, id, t, how)
 		return x.report(h)
 	})

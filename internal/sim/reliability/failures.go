@@ -133,7 +133,7 @@ func (x *simulation) scheduleFailure(h *host, n uint64) {
 		return
 	}
 	r := x.streams.For(streamFailures, uint64(h.index), n)
-	x.in(faults.Within(r, time.Duration(float64(day)/rate)), func() error {
+	x.In(faults.Within(r, time.Duration(float64(day)/rate)), func() error {
 		x.scheduleFailure(h, n+1)
 		f, hits := x.m.draw(r)
 		x.r.NodeFailures++
@@ -176,13 +176,13 @@ func (x *simulation) fail(h *host, f *failure) error {
 	x.stallOn(h, f)
 	switch f.sense {
 	case byEvent:
-		x.in(x.m.EventAfter, func() error { return x.find(h, f, true) })
+		x.In(x.m.EventAfter, func() error { return x.find(h, f, true) })
 	case byHang:
-		x.in(x.m.HangsFor, func() error { return x.find(h, f, false) })
+		x.In(x.m.HangsFor, func() error { return x.find(h, f, false) })
 	default:
-		x.in(x.hostTime(h, x.m.ExitAfter, x.m.CheckAfter), func() error { return x.find(h, f, false) })
+		x.In(x.hostTime(h, x.m.ExitAfter, x.m.CheckAfter), func() error { return x.find(h, f, false) })
 	}
-	x.in(f.repair+x.m.EventAfter, func() error { return x.repair(h, f) })
+	x.In(f.repair+x.m.EventAfter, func() error { return x.repair(h, f) })
 	return nil
 }
 
@@ -245,7 +245,7 @@ func (x *simulation) callOperator(h *host) error {
 		return nil
 	}
 	x.r.Resumed++
-	x.in(x.m.Operator, func() error {
+	x.In(x.m.Operator, func() error {
 		if h.failed != nil {
 			return nil
 		}
@@ -265,7 +265,7 @@ func (x *simulation) silence(h *host, f *failure) error {
 		x.stallOn(h, f)
 		clear(h.tasks)
 	}
-	x.in(f.repair, func() error {
+	x.In(f.repair, func() error {
 		h.failed, h.on, h.reachable = nil, true, true
 		if !f.flap {
 			h.boot()
@@ -280,7 +280,7 @@ func (x *simulation) silence(h *host, f *failure) error {
 func (x *simulation) scheduleLiveness(h *host, last cluster.Instant, wait time.Duration, to cluster.Liveness) {
 	loss := h.losses
 	at := max(last, x.leaderSince).Add(wait)
-	x.in(at.Sub(x.Now), func() error {
+	x.In(at.Sub(x.Now), func() error {
 		switch {
 		case h.reachable || h.losses != loss:
 			return nil
@@ -300,14 +300,14 @@ func (x *simulation) maintain(h *host, f *failure) error {
 	if err := x.Must(drain); err != nil {
 		return err
 	}
-	x.in(x.m.Announced, func() error {
+	x.In(x.m.Announced, func() error {
 		if h.failed != f {
 			return nil
 		}
 		g := *f
 		g.flap, g.sense = false, bySilent
 		h.failed = &g
-		x.in(g.repair+x.m.EventAfter, func() error { return x.callOperator(h) })
+		x.In(g.repair+x.m.EventAfter, func() error { return x.callOperator(h) })
 		return x.silence(h, &g)
 	})
 	return nil
@@ -326,10 +326,10 @@ func (x *simulation) loseLeaf(leaf int) error {
 			continue
 		}
 		x.stallOn(h, f)
-		x.in(x.hostTime(h, 3*time.Second, 15*time.Second), func() error { return x.showLeaf(h) })
-		x.in(x.m.LeafDown+x.hostTime(h, 0, 5*time.Second), func() error { return x.showLeaf(h) })
+		x.In(x.hostTime(h, 3*time.Second, 15*time.Second), func() error { return x.showLeaf(h) })
+		x.In(x.m.LeafDown+x.hostTime(h, 0, 5*time.Second), func() error { return x.showLeaf(h) })
 	}
-	x.in(x.m.LeafDown, func() error {
+	x.In(x.m.LeafDown, func() error {
 		delete(x.leavesDown, leaf)
 		return nil
 	})

@@ -81,7 +81,7 @@ func (x *simulation) wakeHost(h *host) {
 		return
 	}
 	h.syncing = true
-	x.in(oneWay, func() error {
+	x.In(oneWay, func() error {
 		h.syncing = false
 		return x.sync(h)
 	})
@@ -143,7 +143,7 @@ func (x *simulation) launch(h *host, id sim.TaskID, j *cluster.Job, rank int) er
 	if j.Resume != 0 {
 		wait += x.m.Verify
 	}
-	x.in(wait, func() error {
+	x.In(wait, func() error {
 		if h.tasks[id] != t || t.task.Phase >= cluster.TaskEnded || t.stopping {
 			return nil
 		}
@@ -178,7 +178,7 @@ func (x *simulation) finish(h *host, id sim.TaskID, t *hostTask, end cluster.Tas
 		return
 	}
 	t.task.Phase, t.task.Ended, t.task.Cause, t.task.Message, t.task.Exit = cluster.TaskEnded, x.Now, end.Cause, end.Message, end.Exit
-	x.in(cleaning, func() error {
+	x.In(cleaning, func() error {
 		if h.tasks[id] == t {
 			t.task.Phase = cluster.TaskClean
 		}
@@ -192,7 +192,7 @@ func (x *simulation) stop(h *host, id sim.TaskID, t *hostTask) {
 		return
 	}
 	t.stopping = true
-	x.in(stopping, func() error {
+	x.In(stopping, func() error {
 		x.finish(h, id, t, cluster.Task{Cause: cluster.Stopped})
 		return x.report(h)
 	})

@@ -152,7 +152,7 @@ func (p *program) pause(now cluster.Instant) {
 func (x *simulation) later(p *program, d time.Duration, do func() error) {
 	p.version++
 	version := p.version
-	x.in(d, func() error {
+	x.In(d, func() error {
 		if p.version != version || x.programs[p.id.Job] != p {
 			return nil
 		}
@@ -225,7 +225,7 @@ func (x *simulation) jobEnded(s *slot, j *cluster.Job) error {
 			x.r.GangFailed++
 		}
 	}
-	x.in(time.Second, func() error { return x.submit(s) })
+	x.In(time.Second, func() error { return x.submit(s) })
 	return nil
 }
 
@@ -235,7 +235,7 @@ func (x *simulation) held(s *slot, j *cluster.Job) {
 	if s.gang() {
 		x.r.GangHeld++
 	}
-	x.in(x.m.Operator, func() error {
+	x.In(x.m.Operator, func() error {
 		_, err := x.Apply(&command.UpdateJobs{Actor: sim.Administrator(), Jobs: []cluster.JobRef{j.Ref()}, Action: command.ReleaseJobs})
 		return err
 	})

@@ -139,7 +139,7 @@ func (x *simulation) causeOf(old *cluster.Job, p *program, e attemptEnd) string 
 
 // findOften compares once a day the nodes that the state takes for failing often with those that do.
 func (x *simulation) findOften() error {
-	x.in(day, x.findOften)
+	x.In(day, x.findOften)
 	var nodes []*cluster.Node
 	for n := range x.State.Peek().Nodes() {
 		nodes = append(nodes, n)

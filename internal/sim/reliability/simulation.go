@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/internal/heap"
 	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/faults"
@@ -31,8 +30,6 @@ type simulation struct {
 	slots       []*slot
 	slotOf      map[cluster.JobID]*slot
 	programs    map[cluster.JobID]*program
-	timeHeap    heap.Heap[event]
-	turn        uint64
 	wake        cluster.Instant
 	seen        uint64 // index of the last command before the last pass
 	leaderSince cluster.Instant
@@ -40,13 +37,6 @@ type simulation struct {
 	until       cluster.Instant
 	preemptors  map[cluster.JobID]cluster.Instant // that had others end for them, and have not started
 	r           Result
-}
-
-// event is a future action.
-type event struct {
-	at   cluster.Instant
-	turn uint64
-	do   func() error
 }
 
 // Run runs a model under a seed. The state checks its invariants each time after that many commands; 0: only at
@@ -76,7 +66,6 @@ func newSimulation(m *Model, policy *cluster.Policy, seed uint64, every int) (*s
 	x := &simulation{
 		Virtual: v, m: m, every: every, streams: faults.NewStreams(seed), named: map[string]*host{}, leavesDown: map[int]bool{},
 		slotOf: map[cluster.JobID]*slot{}, programs: map[cluster.JobID]*program{}, wake: sim.Epoch, preemptors: map[cluster.JobID]cluster.Instant{},
-		timeHeap:    heap.New(func(a, b *event) bool { return a.at < b.at || a.at == b.at && a.turn < b.turn }),
 		leaderSince: sim.Epoch, until: sim.Epoch.Add(m.Days), r: newResult(seed),
 	}
 	x.addHosts(f)
@@ -139,7 +128,7 @@ func (x *simulation) addHosts(f *sim.Machine) {
 
 // prepare submits the first jobs and schedules the first failures.
 func (x *simulation) prepare() error {
-	x.in(day, x.findOften)
+	x.In(day, x.findOften)
 	x.addSlots()
 	for _, s := range x.slots {
 		if err := x.submit(s); err != nil {
@@ -150,7 +139,7 @@ func (x *simulation) prepare() error {
 	case x.m.LossEvery > 0:
 		x.scheduleLoss(0)
 	case x.m.LeafAt > 0:
-		x.in(x.m.LeafAt, func() error { return x.loseLeaf(0) })
+		x.In(x.m.LeafAt, func() error { return x.loseLeaf(0) })
 	default:
 		for _, h := range x.hosts {
 			x.scheduleFailure(h, 1)
@@ -162,8 +151,8 @@ func (x *simulation) prepare() error {
 // scheduleLoss makes a node of the large job fail once in each interval, at a random instant of it.
 func (x *simulation) scheduleLoss(n int64) {
 	begin, part := sim.Epoch.Add(time.Duration(n)*x.m.LossEvery), x.streams.Of(streamLosses).Float64()
-	x.in(begin.Sub(x.Now)+time.Duration(part*float64(x.m.LossEvery)), x.loseOfGang)
-	x.in(begin.Add(x.m.LossEvery).Sub(x.Now), func() error {
+	x.In(begin.Sub(x.Now)+time.Duration(part*float64(x.m.LossEvery)), x.loseOfGang)
+	x.In(begin.Add(x.m.LossEvery).Sub(x.Now), func() error {
 		x.scheduleLoss(n + 1)
 		return nil
 	})
@@ -183,12 +172,6 @@ func (x *simulation) loseOfGang() error {
 	}
 	x.r.NodeFailures++
 	return x.fail(x.named[j.Alloc.Nodes[r.IntN(len(j.Alloc.Nodes))].Node], &f)
-}
-
-// in schedules an action.
-func (x *simulation) in(d time.Duration, do func() error) {
-	x.turn++
-	x.timeHeap.Push(event{x.Now.Add(max(d, 0)), x.turn, do})
 }
 
 // run advances from one instant with an event to the next.
@@ -212,10 +195,7 @@ func (x *simulation) run() error {
 
 // nextInstant returns the next instant with an event.
 func (x *simulation) nextInstant() cluster.Instant {
-	at := cluster.Never
-	if x.timeHeap.Len() > 0 {
-		at = x.timeHeap.Items()[0].at
-	}
+	at := x.NextAction()
 	if x.wake < cluster.Never {
 		at = min(at, max(x.wake, x.Now.Add(time.Second)))
 	}
@@ -227,10 +207,8 @@ func (x *simulation) nextInstant() cluster.Instant {
 
 // processInstant handles all events of an instant.
 func (x *simulation) processInstant() error {
-	for x.timeHeap.Len() > 0 && x.timeHeap.Items()[0].at <= x.Now {
-		if err := x.timeHeap.Pop().do(); err != nil {
-			return err
-		}
+	if err := x.Act(nil); err != nil {
+		return err
 	}
 	if x.State.Peek().NextDue() <= x.Now {
 		return x.Must(&command.Tick{})
