@@ -13,6 +13,7 @@ const (
 	CallTerminate = "terminate"
 	CallConsole   = "console"
 	CallValidate  = "validate"
+	CallIdentify  = "identify"
 )
 
 // The exit statuses of a provider program.
@@ -28,8 +29,9 @@ type Question struct {
 	Cluster  string    `json:"cluster"`  // ID of the cluster: a tag of every instance
 	Deadline time.Time `json:"deadline"` // the program is killed then
 
-	Launch    *LaunchQuestion `json:"launch,omitempty"`
-	Instances []string        `json:"instances,omitempty"` // of terminate, and the one of console
+	Launch    *LaunchQuestion   `json:"launch,omitempty"`
+	Instances []string          `json:"instances,omitempty"` // of terminate, and the one of console
+	Identity  *IdentityQuestion `json:"identity,omitempty"`
 }
 
 // LaunchQuestion asks for instances: all of them or none.

@@ -142,7 +142,8 @@ type Burst struct {
 	Args        []string      `toml:"args"`    // before the word of the call
 	User        string        `toml:"user"`    // that the program runs as; "": that of gctld
 	Environment []string      `toml:"environment"`
-	Timeout     time.Duration `toml:"timeout"` // of one call
+	Timeout     time.Duration `toml:"timeout"`  // of one call
+	Identity    bool          `toml:"identity"` // instances prove their identity when they join
 }
 
 const maxBurstTimeout = 10 * time.Minute
@@ -155,6 +156,8 @@ func (b *Burst) check(c *checker) {
 		c.Fault("burst.user", "it needs burst.program")
 	case len(b.Args) > 0:
 		c.Fault("burst.args", "it needs burst.program")
+	case b.Identity:
+		c.Fault("burst.identity", "it needs burst.program")
 	}
 	if b.User == "root" || b.User == "0" {
 		c.Fault("burst.user", "the provider program must not run as root")

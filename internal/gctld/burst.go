@@ -1,6 +1,7 @@
 package gctld
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -13,10 +14,23 @@ const launchTokenTime = 24 * time.Hour
 
 // cloud returns the provider of cloud nodes; nil without a program.
 func (d *Daemon) cloud() burst.Provider {
-	b := d.cfg.Burst
-	if b.Program == "" {
+	if d.cfg.Burst.Program == "" {
 		return nil
 	}
+	return d.provider()
+}
+
+// identify returns the check of identity documents; nil if instances need none.
+func (d *Daemon) identify() func(ctx context.Context, instance, document string) error {
+	if !d.cfg.Burst.Identity {
+		return nil
+	}
+	return d.provider().Identify
+}
+
+// provider returns the provider program of the configuration.
+func (d *Daemon) provider() *burst.Program {
+	b := d.cfg.Burst
 	return burst.New(burst.Config{
 		Program: b.Program, Args: b.Args, User: b.User, Environment: b.Environment, Timeout: b.Timeout, ClusterID: d.trust.ClusterID(), Log: d.log,
 	})

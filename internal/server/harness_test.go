@@ -68,7 +68,8 @@ type options struct {
 	complete    func() bool          // the archives hold all history; nil: they do
 	clock       func() time.Time     // of the servers; nil: the present
 	filter      *submitfilter.Filter // runs before jobs are proposed; nil: none
-	asleep      bool                 // the loops do not run: the cluster gets neither name nor policy
+	identify    func(ctx context.Context, instance, document string) error
+	asleep      bool // the loops do not run: the cluster gets neither name nor policy
 }
 
 func newWorld(t testing.TB, o options) *world {
@@ -143,7 +144,7 @@ func (w *world) start(i int, o options) *controllerHost {
 	c.loops, c.state = loops, replica.View
 	c.server = server.New(server.Config{
 		ID: c.log.Status().ID, State: replica, Leader: loops, Log: c.log, Members: c.log, Archive: c.store, Peers: c.peers,
-		Trust: w.ca.Trust(), Identity: id, CA: w.ca, Raft: stream.Handle, Limits: o.limits, Logger: quiet(), Complete: o.complete, Clock: o.clock, Filter: o.filter,
+		Trust: w.ca.Trust(), Identity: id, CA: w.ca, Raft: stream.Handle, Limits: o.limits, Logger: quiet(), Complete: o.complete, Clock: o.clock, Filter: o.filter, Identify: o.identify,
 		Absent: func(cluster.Digest) bool { return true },
 		Save: func(w io.Writer, v *state.View, history bool) (int, error) {
 			return controller.SaveContents(w, v, c.store, history)

@@ -1,7 +1,10 @@
 package server_test
 
 import (
+	"context"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/burst"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
@@ -19,8 +23,11 @@ import (
 const unit = 1_000_000
 
 // cloudWorld is a cluster that leases nodes, by the commands of the test only.
-func cloudWorld(t *testing.T) *world {
-	return newWorld(t, options{policy: func(p *cluster.Policy) {
+func cloudWorld(t *testing.T) *world { return cloudWorldWith(t, nil) }
+
+// cloudWorldWith is cloudWorld with a check of identity documents.
+func cloudWorldWith(t *testing.T, identify func(ctx context.Context, instance, document string) error) *world {
+	return newWorld(t, options{identify: identify, policy: func(p *cluster.Policy) {
 		p.Partitions = append(p.Partitions, cluster.Partition{Name: "cloud", Nodes: []string{cluster.LeasedNodes}})
 		p.Burst.On, p.Burst.MonthlyLimit, p.Burst.MinPending = true, 1000*unit, 24*time.Hour
 	}})
@@ -71,10 +78,16 @@ func (w *world) lease(owner cluster.Identity, nodes int32, token pki.TokenHash) 
 // joinLeased exchanges the token of a launch for an identity in a directory of its own.
 func (w *world) joinLeased(token pki.JoinToken, instance string, timeout time.Duration) (*pki.Identity, error) {
 	w.t.Helper()
+	return w.joinLeasedAs(token, instance, "", timeout)
+}
+
+// joinLeasedAs is joinLeased with an identity document.
+func (w *world) joinLeasedAs(token pki.JoinToken, instance, document string, timeout time.Duration) (*pki.Identity, error) {
+	w.t.Helper()
 	key, csr, err := pki.NewRequest(token.Role)
 	must(w.t, err)
 	c := w.client(client.Config{TLS: pki.PinnedTLS(token.CA), Timeout: timeout}, nil)
-	answer, err := c.Cluster().Join(w.t.Context(), &greylagv1.JoinRequest{Token: token.String(), Name: "ignored", Csr: csr, Instance: instance})
+	answer, err := c.Cluster().Join(w.t.Context(), &greylagv1.JoinRequest{Token: token.String(), Name: "ignored", Csr: csr, Instance: instance, Identity: document})
 	if err != nil {
 		return nil, err
 	}
@@ -125,6 +138,40 @@ func TestLeasedNodesJoin(t *testing.T) {
 	w.proposed(&command.EndLeases{Actor: command.Actor{Role: command.RoleAdmin, Identity: root}, Leases: []cluster.LeaseID{second}, Now: true, Why: "test"})
 	_, err = w.joinLeased(other, "i-3", time.Second)
 	says(t, "a lease that ends", err, "the lease of instance i-3 is TERMINATING")
+}
+
+// TestLeasedNodesProveTheirIdentity: a host needs a document that the provider program accepts.
+func TestLeasedNodesProveTheirIdentity(t *testing.T) {
+	var asked []string
+	w := cloudWorldWith(t, func(_ context.Context, instance, document string) error {
+		asked = append(asked, instance+" "+document)
+		switch document {
+		case "good":
+			return nil
+		case "slow":
+			return burst.ErrTimeout
+		}
+		return fmt.Errorf("%w: of another instance", burst.ErrNotProved)
+	})
+	token, hash, err := w.ca.LaunchToken(1, 1, time.Now().Add(time.Hour))
+	must(t, err)
+	lease := w.lease(ann, 1, hash)
+	w.proposed(&command.UpdateLeases{Updates: []command.LeaseUpdate{{Lease: lease, Event: command.LeaseStarted, Try: 1, Instance: "i-1", Price: unit, At: cluster.InstantOf(time.Now())}}})
+	_, err = w.joinLeased(token, "i-1", time.Second)
+	says(t, "no document", err, "has no identity document")
+	_, err = w.joinLeasedAs(token, "i-1", "bad", time.Second)
+	says(t, "the document of another instance", err, burst.ErrNotProved.Error())
+	if _, err = w.joinLeasedAs(token, "i-1", "slow", time.Second); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("the program does not answer: %v", err)
+	}
+	_, err = w.joinLeasedAs(token, "i-1", strings.Repeat("x", burst.MaxDocument+1), time.Second)
+	says(t, "a long document", err, "at most 16384")
+	if id, err := w.joinLeasedAs(token, "i-1", "good", time.Second); err != nil || id.Peer().Name != lease.NodeName() {
+		t.Errorf("the right document: %v", err)
+	}
+	if last := asked[len(asked)-1]; last != "i-1 good" {
+		t.Errorf("the program was asked about %q", last)
+	}
 }
 
 func TestLeasedNodesReportAndEnd(t *testing.T) {

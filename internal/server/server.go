@@ -124,8 +124,10 @@ type Config struct {
 	Web    http.Handler // for paths that are not the API; nil: 404
 	// Observer receives measurements of calls; nil: none does.
 	Observer Observer
-	Notifies bool                 // users are notified of their jobs (--mail-type)
-	Rents    bool                 // it has a provider program that leases cloud nodes
+	Notifies bool // users are notified of their jobs (--mail-type)
+	Rents    bool // it has a provider program that leases cloud nodes
+	// Identify checks the identity documents of leased instances; nil if they need none.
+	Identify func(ctx context.Context, instance, document string) error
 	Filter   *submitfilter.Filter // runs before a job is proposed; nil: none
 	Clock    func() time.Time
 	Logger   *slog.Logger
@@ -187,7 +189,7 @@ func New(cfg Config) *Server {
 	s.journals = &journals.Reader{Views: s.views, Archive: cfg.Archive, Logger: cfg.Logger}
 	s.certs = certs.New(certs.Service{
 		Views: s.views, Leader: cfg.Leader, Members: cfg.Members, Peers: cfg.Peers,
-		Trust: cfg.Trust, Identity: cfg.Identity, CA: cfg.CA, Clock: cfg.Clock, Logger: cfg.Logger,
+		Trust: cfg.Trust, Identity: cfg.Identity, CA: cfg.CA, Clock: cfg.Clock, Logger: cfg.Logger, Identify: cfg.Identify,
 	})
 	s.verifier = auth.NewVerifier(cfg.Trust, s.certs.Revoked)
 	s.closing, s.stop = context.WithCancel(context.Background())

@@ -91,7 +91,7 @@ func (c *Cluster) layOutController(i, port int) error {
 		raft += fmt.Sprintf("[fence]\nprogram = %q\n", c.options.Fence)
 	}
 	if c.options.Burst != "" {
-		raft += fmt.Sprintf("[burst]\nprogram = %q\nargs = [\"--dir\", %q]\n", filepath.Join(c.programs, burstLocal), c.options.Burst)
+		raft += fmt.Sprintf("[burst]\nprogram = %q\nargs = [\"--dir\", %q]\nidentity = true\n", filepath.Join(c.programs, burstLocal), c.options.Burst)
 	}
 	c.controllers = append(c.controllers, ctl)
 	if err := os.WriteFile(ctl.clientFile(), fmt.Appendf(nil,

@@ -64,7 +64,7 @@ func checkExample(t *testing.T, confirm, left bool, replaced ...string) (broken 
 
 func TestExampleConforms(t *testing.T) {
 	broken, rules, err := checkExample(t, true, false)
-	if len(broken) > 0 || err != nil || rules != 19 {
+	if len(broken) > 0 || err != nil || rules != 20 {
 		t.Errorf("%d rules, %v\n%s", rules, err, strings.Join(broken, "\n"))
 	}
 	broken, rules, err = checkExample(t, false, false)

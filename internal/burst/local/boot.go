@@ -126,6 +126,7 @@ func (m *machine) join() error {
 		return err
 	}
 	return m.run("gctl", "join", "--lease", m.path(m.ID, userDataFile), "--instance", m.ID, "--no-start",
+		"--identity", "file:"+m.path(m.ID, identityFile),
 		"--config", m.in("gnoded.toml"), "--client", m.in("client.toml"), "--ca", m.in("ca.pem"))
 }
 

@@ -3,6 +3,7 @@
 package local
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func start(s *store, set *Settings, x *record, data *burst.UserData) error {
 	}
 	text, err := json.Marshal(data)
 	if err == nil {
-		err = replaceFile(s.path(x.ID, userDataFile), text, 0o600)
+		err = errors.Join(replaceFile(s.path(x.ID, userDataFile), text, 0o600), replaceFile(s.path(x.ID, identityFile), []byte(rand.Text()), 0o600))
 	}
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 // DefaultDir is the state directory without --dir.
 const DefaultDir = "/var/lib/greylag-burst-local"
 
-const usage = `usage: greylag-burst-local [--dir DIR] validate|offers|launch|list|terminate|console
+const usage = `usage: greylag-burst-local [--dir DIR] validate|offers|launch|list|terminate|console|identify
        greylag-burst-local [--dir DIR] reclaim [--in 2m] INSTANCE
 `
 
@@ -127,6 +127,8 @@ func call(s *store, args []string, stdin io.Reader) (*burst.Answer, error) {
 		return terminate(s, &q)
 	case burst.CallConsole:
 		return console(s, &q)
+	case burst.CallIdentify:
+		return identify(s, &q)
 	}
 	return nil, fail(burst.FailureInvalid, "unknown call %q", args[0])
 }

@@ -147,7 +147,7 @@ func TestConformance(t *testing.T) {
 				}
 			},
 		})
-		if failed > 0 || err != nil || rules != 19 {
+		if failed > 0 || err != nil || rules != 20 {
 			t.Errorf("%d rules, %d failed, %v", rules, failed, err)
 		}
 		if found := processes(c.dir); len(found) > 0 {

@@ -27,6 +27,7 @@ const (
 	noticeFile      = "notice" // what reclaim_source of gnoded reads
 	interruptedFile = "interrupted"
 	consoleFile     = "console"
+	identityFile    = "identity" // of the instance: what identify compares
 	userDataFile    = "user-data.json"
 	machineDir      = "machine" // is removed at the end
 )
@@ -168,8 +169,10 @@ func (s *store) state(x *record) (string, error) {
 func (s *store) finish(x *record) error {
 	removeGroups(namespaceOf(x.ID))
 	err := os.RemoveAll(s.path(x.ID, machineDir))
-	if gone := os.Remove(s.path(x.ID, userDataFile)); !errors.Is(gone, os.ErrNotExist) {
-		err = errors.Join(err, gone)
+	for _, secret := range []string{userDataFile, identityFile} {
+		if gone := os.Remove(s.path(x.ID, secret)); !errors.Is(gone, os.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
 	}
 	if err != nil {
 		return err

@@ -40,15 +40,17 @@ type Peers interface {
 
 // Service checks the certificates of callers and answers the calls about them.
 type Service struct {
-	Views      *views.Source
-	Leader     call.Proposer
-	Members    Members
-	Peers      Peers
-	Trust      *pki.Trust
-	Identity   *pki.Identity
-	CA         *pki.CA
-	Clock      func() time.Time
-	Logger     *slog.Logger
+	Views    *views.Source
+	Leader   call.Proposer
+	Members  Members
+	Peers    Peers
+	Trust    *pki.Trust
+	Identity *pki.Identity
+	CA       *pki.CA
+	Clock    func() time.Time
+	Logger   *slog.Logger
+	// Identify checks the identity document of a leased instance; nil if instances need none. See burst.Program.Identify.
+	Identify   func(ctx context.Context, instance, document string) error
 	unrecorded chan seen
 	streams    *openStreams
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/burst"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/server/call"
@@ -81,7 +83,9 @@ func (s *Service) Join(ctx context.Context, p *greylagv1.JoinRequest) (*greylagv
 	}
 	name := p.GetName()
 	if p.GetInstance() != "" {
-		name, err = s.nameOfInstance(ctx, cluster.Digest(token.Hash()), p.GetInstance())
+		if name, err = s.nameOfInstance(ctx, cluster.Digest(token.Hash()), p.GetInstance()); err == nil {
+			err = s.checkIdentity(ctx, p)
+		}
 	} else {
 		err = s.checkToken(ctx, cluster.Digest(token.Hash()))
 	}
@@ -179,6 +183,29 @@ func (s *Service) nameOfInstance(ctx context.Context, hash cluster.Digest, insta
 		return "", connect.NewError(connect.CodeUnavailable, fmt.Errorf("instance %.64q is not known yet: try again", instance))
 	}
 	return "", call.Refuse(command.Denied, "pass the instance ID of this host with --instance", "instance %.64q does not belong to the launch of the join token", instance)
+}
+
+// checkIdentity asks the provider program whether a host is the instance that it says it is. The token of the launch is
+// readable by anything that can read the user data of the instance.
+func (s *Service) checkIdentity(ctx context.Context, p *greylagv1.JoinRequest) error {
+	if s.Identify == nil {
+		return nil
+	}
+	if len(p.GetIdentity()) > burst.MaxDocument {
+		return call.Refuse(command.InvalidArgument, "", "the identity document has %d bytes, at most %d", len(p.GetIdentity()), burst.MaxDocument)
+	}
+	if p.GetIdentity() == "" {
+		return call.Refuse(command.Denied, "join with --identity; see the documentation of the provider program", "instance %.64q has no identity document, and this cluster requires one (burst.identity)", p.GetInstance())
+	}
+	err := s.Identify(ctx, p.GetInstance(), p.GetIdentity())
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, burst.ErrNotProved):
+		s.Logger.Error("identity document refused", "instance", p.GetInstance(), "from", call.From(ctx).Source, "err", err)
+		return call.Refuse(command.Denied, "join from the instance itself", "%v", burst.ErrNotProved)
+	}
+	return connect.NewError(connect.CodeUnavailable, fmt.Errorf("the provider program cannot check the identity of instance %.64q: %w", p.GetInstance(), err))
 }
 
 // requested reports whether the cloud may have instances of the launch with a token that are not known yet.

@@ -2935,6 +2935,7 @@ type JoinRequest struct {
 	Advertise     string                 `protobuf:"bytes,4,opt,name=advertise,proto3" json:"advertise,omitempty"` // address of a controller
 	Clock         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=clock,proto3" json:"clock,omitempty"`         // of the host; absent: not compared
 	Instance      string                 `protobuf:"bytes,6,opt,name=instance,proto3" json:"instance,omitempty"`   // instance ID of a leased node, which gets the name of its lease; name is ignored then
+	Identity      string                 `protobuf:"bytes,7,opt,name=identity,proto3" json:"identity,omitempty"`   // identity document of the instance, as the provider program understands it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3007,6 +3008,13 @@ func (x *JoinRequest) GetClock() *timestamppb.Timestamp {
 func (x *JoinRequest) GetInstance() string {
 	if x != nil {
 		return x.Instance
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetIdentity() string {
+	if x != nil {
+		return x.Identity
 	}
 	return ""
 }
@@ -5130,14 +5138,15 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x04uses\x18\x06 \x01(\rR\x04uses\"a\n" +
 	"\x13CreateTokenResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x124\n" +
-	"\aexpires\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"\xb5\x01\n" +
+	"\aexpires\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"\xd1\x01\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03csr\x18\x03 \x01(\fR\x03csr\x12\x1c\n" +
 	"\tadvertise\x18\x04 \x01(\tR\tadvertise\x120\n" +
 	"\x05clock\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12\x1a\n" +
-	"\binstance\x18\x06 \x01(\tR\binstance\"\xb2\x01\n" +
+	"\binstance\x18\x06 \x01(\tR\binstance\x12\x1a\n" +
+	"\bidentity\x18\a \x01(\tR\bidentity\"\xb2\x01\n" +
 	"\fJoinResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
 	"\x02ca\x18\x02 \x03(\fR\x02ca\x12\x18\n" +

@@ -54,6 +54,7 @@ type wireInstance struct {
 
 type wireReservation struct {
 	ID        string         `xml:"reservationId"`
+	Owner     string         `xml:"ownerId"`
 	Instances []wireInstance `xml:"instancesSet>item"`
 }
 
@@ -163,7 +164,7 @@ func (s *Server) repeated(prior *launch, request string) (any, *failure) {
 }
 
 func (s *Server) reservation(ids []string) runInstancesResponse {
-	out := runInstancesResponse{wireReservation: wireReservation{ID: "r-1"}}
+	out := runInstancesResponse{wireReservation: wireReservation{ID: "r-1", Owner: s.OwnerID}}
 	for _, one := range s.instances {
 		if slices.Contains(ids, one.ID) {
 			out.Instances = append(out.Instances, s.wire(one))
@@ -279,7 +280,7 @@ func (s *Server) describeInstances(form url.Values) (any, *failure) {
 	part, next := page(s, form, all)
 	out := describeInstancesResponse{Next: next}
 	for _, one := range part {
-		out.Reservations = append(out.Reservations, wireReservation{"r-" + one.ID, []wireInstance{s.wire(one)}})
+		out.Reservations = append(out.Reservations, wireReservation{"r-" + one.ID, s.OwnerID, []wireInstance{s.wire(one)}})
 	}
 	return out, nil
 }

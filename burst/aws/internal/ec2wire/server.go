@@ -28,6 +28,7 @@ type Server struct {
 
 	Now          func() time.Time
 	PageSize     int           // most records of an answer; 0: no limit
+	OwnerID      string        // account of the instances
 	VisibleAfter time.Duration // since its launch an instance is in no list for this time
 	BootTime     time.Duration // an instance is pending for this time
 	EndTime      time.Duration // an instance is shutting down for this time

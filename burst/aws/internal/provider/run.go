@@ -97,6 +97,11 @@ func (p *Provider) Answer(ctx context.Context, call string, q *burst.Question) (
 			return nil, failure(burst.FailureInvalid, "the question names %d instances, not one", len(q.Instances))
 		}
 		a.Console, err = p.console(ctx, q.Instances[0])
+	case burst.CallIdentify:
+		if q.Identity == nil {
+			return nil, failure(burst.FailureInvalid, "the question has no identity")
+		}
+		err = p.identify(ctx, q.Identity)
 	case burst.CallValidate:
 		a.Problems, err = p.validate(ctx)
 	default:

@@ -23,14 +23,16 @@ const (
 
 // Settings is the file.
 type Settings struct {
-	CredentialsFile string        `toml:"credentials_file"` // in the format of AWS; "": the SDK looks for one
-	Profile         string        `toml:"profile"`          // of the AWS configuration files; "": the SDK's default
-	BootTime        time.Duration `toml:"boot_time"`        // until a node has joined
-	MemoryPercent   int           `toml:"memory_percent"`   // of the memory of a type that gnoded finds
-	Product         string        `toml:"spot_product"`     // product description of spot prices
-	Regions         []Region      `toml:"region"`
-	Types           []Type        `toml:"type"`
-	OnDemand        Prices        `toml:"on_demand"`
+	CredentialsFile string `toml:"credentials_file"` // in the format of AWS; "": the SDK looks for one
+	Profile         string `toml:"profile"`          // of the AWS configuration files; "": the SDK's default
+	// IdentityCertificates is a PEM file with the certificates of AWS for identity documents; "": none are accepted.
+	IdentityCertificates string        `toml:"identity_certificates"`
+	BootTime             time.Duration `toml:"boot_time"`      // until a node has joined
+	MemoryPercent        int           `toml:"memory_percent"` // of the memory of a type that gnoded finds
+	Product              string        `toml:"spot_product"`   // product description of spot prices
+	Regions              []Region      `toml:"region"`
+	Types                []Type        `toml:"type"`
+	OnDemand             Prices        `toml:"on_demand"`
 }
 
 // Region is where instances are rented, or were rented and are still listed.
@@ -137,6 +139,9 @@ var (
 func (s *Settings) check(c *strict.Checker) {
 	if s.CredentialsFile != "" {
 		c.Absolute("credentials_file", s.CredentialsFile)
+	}
+	if s.IdentityCertificates != "" {
+		c.Absolute("identity_certificates", s.IdentityCertificates)
 	}
 	c.AtLeast("boot_time", s.BootTime, time.Second)
 	c.Between("memory_percent", s.MemoryPercent, 1, 100)

@@ -19,6 +19,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/hint"
+	"github.com/greylag/greylag/internal/leased"
 	"github.com/greylag/greylag/internal/pki"
 )
 
@@ -33,8 +34,10 @@ output of gctl cluster token on a controller; HOST may have a port.
 With --lease it joins a leased node: FILE contains the user data of its launch
 in the cloud, and ID is its instance ID. It asks all controllers in FILE until
 one knows the instance, at most until the token in FILE expires. The lease file
-of gnoded.toml then says when the node powers off. Repeated, for example after a
-reboot, it changes nothing.`
+of gnoded.toml then says when the node powers off. --identity passes a document
+by which the cloud proves which instance this is: aws reads it from the metadata
+service of EC2, file:PATH from a file. Repeated, for example after a reboot, it
+changes nothing.`
 
 // joining holds the options of gctl join.
 type joining struct {
@@ -76,6 +79,7 @@ func (t commands) join() *cobra.Command {
 	c.Flags().StringVar(&j.ca, "ca", config.CAFile, "path of the CA certificate")
 	c.Flags().StringVar(&j.leased.file, "lease", "", "file with the user data of a launch, instead of TOKEN@HOST")
 	c.Flags().StringVar(&j.leased.instance, "instance", "", "instance ID of this host in the cloud, with --lease")
+	c.Flags().StringVar(&j.leased.identity, "identity", "", "identity document of the instance, with --lease: aws, or file:PATH")
 	c.Flags().BoolVar(&j.noStart, "no-start", false, "neither enable nor start the daemon")
 	return c
 }
@@ -87,7 +91,7 @@ type place struct {
 	controllers                     []string // in the daemon's file; none for a controller
 	daemon                          daemonFile
 	ctld                            config.Controller // of a controller
-	leaseFile                       string            // of a node
+	leaseFile, metadata             string            // of a node
 }
 
 // placeOf reads the daemon's file.
@@ -100,6 +104,7 @@ func (j joining) placeOf() (place, error) {
 		cfg, err = config.LoadNodeIfAny(j.config)
 		at.daemon.program = "gnoded"
 		at.pkiDir, at.dataDir, at.name, at.controllers, at.leaseFile = cfg.PKIDir, cfg.DataDir, cfg.Name, cfg.Controllers, cfg.LeaseFile
+		at.metadata = cfg.ReclaimURL
 	case pki.RoleAuth:
 		var cfg config.Auth
 		cfg, err = config.LoadAuthIfAny(j.config)
@@ -126,8 +131,8 @@ func (j *joining) read(args []string) (err error) {
 	if j.leased.file != "" {
 		return j.readLease()
 	}
-	if j.leased.instance != "" {
-		return &ui.UsageError{Problem: "--instance needs --lease", Advice: "--lease names the file with the user data of the instance"}
+	if j.leased.instance != "" || j.leased.identity != "" {
+		return &ui.UsageError{Problem: "--instance and --identity need --lease", Advice: "--lease names the file with the user data of the instance"}
 	}
 	if j.token, j.address, err = pki.ParseJoin(args[0], config.DefaultPort); err != nil {
 		return &ui.UsageError{Problem: err.Error(), Advice: "copy the whole line that gctl cluster token prints"}
@@ -156,6 +161,10 @@ func (t commands) enter(ctx context.Context, j joining) error {
 	if j.token.Role == pki.RoleController {
 		at.advertise = t.findAdvertised(ctx, j.config, at.ctld, j.address)
 	}
+	identity, err := leased.Identity(ctx, j.leased.identity, at.metadata)
+	if err != nil {
+		return err
+	}
 	key, csr, err := pki.NewRequest(j.token.Role)
 	if err != nil {
 		return err
@@ -164,7 +173,7 @@ func (t commands) enter(ctx context.Context, j joining) error {
 	defer c.Close()
 	t.TellRetries(c)
 	answer, err := c.Cluster().Join(ctx, &greylagv1.JoinRequest{
-		Token: j.token.String(), Name: at.name, Csr: csr, Advertise: at.advertise, Clock: timestamppb.Now(), Instance: j.leased.instance,
+		Token: j.token.String(), Name: at.name, Csr: csr, Advertise: at.advertise, Clock: timestamppb.Now(), Instance: j.leased.instance, Identity: identity,
 	})
 	if err != nil {
 		return j.refused(err)

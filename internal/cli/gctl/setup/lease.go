@@ -19,6 +19,7 @@ import (
 // leasing holds the options of gctl join --lease, and what its file says.
 type leasing struct {
 	file, instance string // file is "" without --lease
+	identity       string // source of the identity document; "": none
 	data           burst.UserData
 }
 
