@@ -175,7 +175,7 @@ func (a *Agent) stepOrder(t *task, wanted *greylagv1.WantedStep) step.Order {
 	o := step.Order{
 		Job: uint64(t.ID.Job), Attempt: uint32(t.ID.Attempt), Step: wanted.GetId(), Cluster: a.identity.Cluster, Node: int(wanted.GetNode()),
 		CPUsPerTask: int(wanted.GetCpusPerTask()), Contact: wanted.GetContact(),
-		Fingerprint: hex.EncodeToString(wanted.GetFingerprint()), Key: hex.EncodeToString(wanted.GetKey()),
+		Fingerprint: hex.EncodeToString(wanted.GetFingerprint()), Key: hex.EncodeToString(wanted.GetKey()), Image: t.spec.GetImage() != "",
 	}
 	for i, n := range wanted.GetNodes() {
 		node := step.Node{Name: n.GetNode(), Tasks: int(n.GetTasks())}

@@ -27,10 +27,11 @@ type Order struct {
 	Node        int      `json:"node"` // index in Nodes of the node that reads the order
 	Nodes       []Node   `json:"nodes"`
 	CPUsPerTask int      `json:"cpus_per_task,omitempty"`
-	Contact     []string `json:"contact"`     // addresses of grun, IP:PORT or TunnelPrefix and an ID
-	Fingerprint string   `json:"fingerprint"` // SHA-256 of grun's certificate, hexadecimal
-	Key         string   `json:"key"`         // hexadecimal
-	Env         []string `json:"env"`         // environment of the job's task on this node
+	Contact     []string `json:"contact"`         // addresses of grun, IP:PORT or TunnelPrefix and an ID
+	Fingerprint string   `json:"fingerprint"`     // SHA-256 of grun's certificate, hexadecimal
+	Key         string   `json:"key"`             // hexadecimal
+	Env         []string `json:"env"`             // environment of the job's task on this node
+	Image       bool     `json:"image,omitempty"` // the job has an image
 }
 
 // Node is one node of a step. The GPUs are known only for the node that reads the order.

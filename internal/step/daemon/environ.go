@@ -16,6 +16,8 @@ var (
 	nodeNames = []string{nodeSocket, "SLURMD_NODENAME", "TMPDIR", "CUDA_DEVICE_ORDER"}
 	// loginNames are all that a clean environment has.
 	loginNames = []string{"HOME", "USER", "LOGNAME", "SHELL", "PATH"}
+	// imageNames name directories of the host of grun, which an image has under other names.
+	imageNames = []string{"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD"}
 )
 
 // nodeSocket is the variable with the socket of the node's daemon: config.SocketEnv.
@@ -78,6 +80,15 @@ func (e *environment) replaceJob(own *environment) {
 	}
 }
 
+// replace takes the value of another environment, or none.
+func (e *environment) replace(name string, from *environment) {
+	if value, ok := from.get(name); ok {
+		e.set(name, value)
+	} else {
+		e.unset(name)
+	}
+}
+
 // both sets a variable of ours and Slurm's; with "" it removes both.
 func (e *environment) both(name, value string) {
 	for _, prefix := range []string{"GREYLAG_", "SLURM_"} {
@@ -96,27 +107,22 @@ func (d *daemon) environ(local int) []string {
 	if p.Outside {
 		e.replaceJob(own)
 	}
-	from := func(name string, overwrite bool) {
-		value, ok := own.get(name)
-		_, set := e.get(name)
-		switch {
-		case ok && (overwrite || !set):
-			e.set(name, value)
-		case !ok && overwrite:
-			e.unset(name)
+	for _, name := range imageNames {
+		if p.Outside && d.Order.Image {
+			e.replace(name, own)
 		}
 	}
 	for _, name := range loginNames {
-		if p.Clean {
-			from(name, false)
+		if _, set := e.get(name); p.Clean && !set {
+			e.replace(name, own)
 		}
 	}
 	for _, name := range nodeNames {
-		from(name, true)
+		e.replace(name, own)
 	}
 	for _, name := range nodeFacts {
-		from("GREYLAG_"+name, true)
-		from("SLURM_"+name, true)
+		e.replace("GREYLAG_"+name, own)
+		e.replace("SLURM_"+name, own)
 	}
 	if tmp, ok := own.get("GREYLAG_TMPDIR"); ok {
 		e.both("TMPDIR", tmp)
