@@ -1,6 +1,8 @@
 package main
 
 import (
+	"path/filepath"
+
 	"github.com/greylag/greylag/internal/agent"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
@@ -18,6 +20,9 @@ func leaseOf(cfg config.Node, clusterID string) (*agent.Lease, error) {
 		return nil, err
 	}
 	l := &agent.Lease{Expires: file.Expires, IdleLimit: cfg.LeaseIdleLimit, Notices: notices, Ended: client.LeaseEnded}
+	if l.WorkDir = filepath.Join(filepath.Dir(cfg.DataDir), "work"); cfg.ScratchDir != "" {
+		l.WorkDir = filepath.Join(cfg.ScratchDir, "work")
+	}
 	if cfg.PowerOffProgram != "" {
 		l.PowerOff = []string{cfg.PowerOffProgram}
 	}

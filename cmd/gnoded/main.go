@@ -13,6 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/checkpoint"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/daemonmain"
+	"github.com/greylag/greylag/internal/staging"
 )
 
 func main() {
@@ -20,6 +21,9 @@ func main() {
 	defer stop()
 	if len(os.Args) == 2 && os.Args[1] == checkpoint.ChildCommand {
 		os.Exit(checkpoint.ChildMain(ctx, os.Stdin, os.Stdout))
+	}
+	if len(os.Args) == 2 && os.Args[1] == staging.ChildCommand {
+		os.Exit(staging.ChildMain(ctx, os.Stdin, os.Stdout))
 	}
 	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }

@@ -164,22 +164,30 @@ func (a *Agent) ended(t *task, exit tasks.Exit) {
 	a.end(t, how)
 }
 
-// remove removes a task in a goroutine: its processes and files, then a check that its GPUs are
-// free, then the epilog, then its scratch space.
+// remove removes a task in a goroutine: its processes and files, then it copies the files of StageOut, checks that its
+// GPUs are free, and runs the epilog, then it removes its scratch space.
 func (a *Agent) remove(_ context.Context, t *task) {
 	if t.removing.IsZero() {
 		t.removing = time.Now()
 	}
-	share, hook := a.sharerOf(t), a.hookOf(t)
+	share, hook, files := a.sharerOf(t), a.hookOf(t), a.copyOutOf(t)
 	limit := removeTimeout + gpuReleaseTimeout + a.cfg.HookTimeout + 2*mpsTimeout
+	if files != nil {
+		limit += files.limit
+	}
 	var problems []problem
 	a.runAsync(t, limit, func(ctx context.Context) (err error) {
-		if problems, err = a.clearTask(ctx, t, share, hook); err == nil {
+		if problems, err = a.clearTask(ctx, t, share, hook, files); err == nil {
 			a.removeScratch(t.ID)
+			a.removeWorkFolders(t.ID)
 		}
 		return err
 	}, func(err error) {
 		t.work = reconcile.NoWork
+		if files != nil {
+			t.Copied, t.CopyFailure, t.stopCopying = files.result, files.failure, nil
+			a.dirty[t.ID] = true
+		}
 		if err != nil {
 			a.removeAgain(t, err)
 			return
@@ -210,8 +218,22 @@ func (a *Agent) remove(_ context.Context, t *task) {
 	})
 }
 
-// clearTask removes a task from the runtime, checks its GPUs and runs the epilog.
-func (a *Agent) clearTask(ctx context.Context, t *task, s sharer, h *hook) ([]problem, error) {
+// clearTask removes a task from the runtime, copies its files, checks its GPUs and runs the epilog.
+func (a *Agent) clearTask(ctx context.Context, t *task, s sharer, h *hook, files *copyOut) ([]problem, error) {
+	own, err := a.clearRuntime(ctx, t, s)
+	if err == nil && files != nil {
+		err = a.copyOut(files)
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.slots <- struct{}{}
+	defer func() { <-a.slots }()
+	return a.checkAfterTask(ctx, own, h), nil
+}
+
+// clearRuntime removes a task from the runtime, and returns its GPUs.
+func (a *Agent) clearRuntime(ctx context.Context, t *task, s sharer) ([]string, error) {
 	a.slots <- struct{}{}
 	defer func() { <-a.slots }()
 	limited, cancel := context.WithTimeout(ctx, removeTimeout)
@@ -219,11 +241,7 @@ func (a *Agent) clearTask(ctx context.Context, t *task, s sharer, h *hook) ([]pr
 	if err := a.runtime.Remove(limited, taskID(t.ID)); err != nil {
 		return nil, err
 	}
-	own, err := a.leaveGPU(ctx, t, s)
-	if err != nil {
-		return nil, err
-	}
-	return a.checkAfterTask(ctx, own, h), nil
+	return a.leaveGPU(ctx, t, s)
 }
 
 // removeAgain schedules another attempt. A node that cannot remove tasks gets no new ones. The job waits for a task

@@ -75,8 +75,8 @@ type Config struct {
 
 	Images tasks.Keep // of unused images
 
-	// CheckpointProgram is the program that creates and verifies directories of checkpoints as the user: see
-	// checkpoint.PrepareIn.
+	// CheckpointProgram is the program that works in files as the user, such as to verify checkpoints and to copy files: see
+	// checkpoint.PrepareIn and staging.Run.
 	CheckpointProgram string
 	// CheckpointGroup is the path of the control group in which that program and MPS daemons get groups of their own;
 	// "": they run in that of the daemon.
@@ -126,6 +126,8 @@ type Agent struct {
 	idle                chan struct{} // the last task has left the node
 	validate            chan struct{} // the same, or a validation is required
 	preparing           chan struct{} // limits children that prepare checkpoints
+	copyingIn           chan struct{} // limits children that copy input files
+	copyingOut          chan struct{} // limits children that copy output files
 	slots               chan struct{} // limits concurrent starts and removals
 	staleScratchRenamed chan struct{} // closed once stale scratch directories have been renamed
 	blobs               *blobCache
@@ -259,6 +261,8 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		calls: make(chan func(), callBacklog), done: make(chan struct{}),
 		reports: make(chan struct{}, 1), reregister: make(chan struct{}, 1), idle: make(chan struct{}, 1),
 		preparing:           make(chan struct{}, maxPreparing),
+		copyingIn:           make(chan struct{}, maxCopying),
+		copyingOut:          make(chan struct{}, maxCopying),
 		slots:               make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
 		staleScratchRenamed: make(chan struct{}),
 		blobs:               newBlobCache(), accounts: newAccounts(),

@@ -46,7 +46,7 @@ func checkpointDirs(w *greylagv1.WantedTask, node string) (list []string) {
 }
 
 // prepareCheckpoint creates the directory of a job's checkpoints in the first attempt, or verifies this node's share
-// of the checkpoint to resume from and waits for the other nodes. A damaged checkpoint ends the attempt: the next one
+// of the checkpoint to resume from. A damaged checkpoint ends the attempt: the next one
 // resumes from the one before.
 func (a *Agent) prepareCheckpoint(ctx context.Context, l *launch, spec *tasks.Spec) error {
 	from := l.spec.GetResume()
@@ -68,16 +68,8 @@ func (a *Agent) prepareCheckpoint(ctx context.Context, l *launch, spec *tasks.Sp
 		return failed(cluster.CredentialsRefused, "cannot read checkpoint %d in %s: %v", from.GetNumber(), p.Verify, err)
 	case err != nil && ctx.Err() == nil:
 		return failed(cluster.NodeFault, "cannot read checkpoint %d in %s: %v", from.GetNumber(), p.Verify, err)
-	case err != nil || l.others == nil:
-		return err
 	}
-	l.setWaitingFor(fmt.Sprintf("other nodes are still verifying checkpoint %d", from.GetNumber()))
-	select {
-	case <-l.others:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return err
 }
 
 // credentialsSecret is the secret that is a file of S3 credentials.

@@ -24,6 +24,7 @@ import (
 	"github.com/greylag/greylag/internal/runtime/containerd/private"
 	"github.com/greylag/greylag/internal/runtime/process"
 	"github.com/greylag/greylag/internal/simgpu"
+	"github.com/greylag/greylag/internal/staging"
 )
 
 // shared is used by all tests of this package: ginit, and containerd if available.
@@ -37,6 +38,9 @@ var shared struct {
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == checkpoint.ChildCommand {
 		os.Exit(checkpoint.ChildMain(context.Background(), os.Stdin, os.Stdout))
+	}
+	if len(os.Args) == 2 && os.Args[1] == staging.ChildCommand {
+		os.Exit(staging.ChildMain(context.Background(), os.Stdin, os.Stdout))
 	}
 	code, err := runTests(m)
 	if err != nil {

@@ -48,10 +48,12 @@ type launch struct {
 	hook      *hook           // prolog to run; nil: none
 	tmpDir    string          // its scratch space; "": none
 	others    <-chan struct{} // closed when the other nodes of the job are ready; nil: it need not wait
+	folders   []workFolder    // directories of the task at other paths of the node
 
 	credentials string // path on this node of the secret with S3 credentials; "": none
 
-	limit      time.Duration           // for everything before the runtime's start, including retries
+	limit      time.Duration           // for everything before the runtime's start, including retries, but not for copies of files
+	deadline   time.Time               // end of limit
 	waitingFor *atomic.Pointer[string] // what the start waits for, as a sentence; shared with the task
 	asked      time.Time               // when the runtime was called to start it
 }
@@ -76,11 +78,12 @@ func (a *Agent) start(ctx context.Context, t *task) {
 	if t.waiting.IsZero() {
 		t.waiting = time.Now()
 	}
-	limited, cancel := context.WithDeadline(ctx, t.waiting.Add(a.cfg.LaunchTimeout))
+	l.deadline = t.waiting.Add(l.limit)
+	whole, cancel := context.WithCancel(ctx)
 	t.abandon = cancel
 	a.workers.Go(func() {
-		err := a.launch(limited, l)
-		abandoned := errors.Is(limited.Err(), context.Canceled)
+		err := a.launch(whole, l)
+		abandoned := whole.Err() != nil
 		cancel()
 		a.post(func() {
 			if a.tasks[t.ID] == t {
@@ -163,30 +166,57 @@ func (a *Agent) launchOf(t *task) (*launch, error) {
 }
 
 // launch starts the task: steps that may take long or fail come first, the runtime last. ctx limits
-// the steps before the runtime.
+// the steps before the runtime. Copies of files may take as long as the job has time.
 func (a *Agent) launch(ctx context.Context, l *launch) error {
-	spec, err := a.prepare(ctx, l)
+	limited, cancel := context.WithDeadline(ctx, l.deadline)
+	defer cancel()
+	spec, err := a.prepare(limited, l)
+	if err == nil && len(l.spec.GetStageIn()) > 0 {
+		limited = ctx
+		err = a.stageIn(ctx, l, spec.Owner)
+	}
+	if err == nil {
+		err = waitForOthers(limited, l)
+	}
 	if err == nil {
 		l.setWaitingFor("other tasks are started first")
 		select {
 		case a.slots <- struct{}{}:
 			defer func() { <-a.slots }()
-		case <-ctx.Done():
-			err = ctx.Err()
+		case <-limited.Done():
+			err = limited.Err()
 		}
 	}
 	l.asked = time.Now()
 	switch {
-	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case err != nil && errors.Is(limited.Err(), context.DeadlineExceeded):
 		return failed(cluster.NodeFault, "not started within %s (launch_timeout): %s", l.limit, *l.waitingFor.Load())
 	case err != nil:
 		return err
 	}
 	// From here on the start must not be interrupted: an interrupted call could have started the
 	// task.
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
-	defer cancel()
-	return a.runtime.Start(limited, spec)
+	starting, stop := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer stop()
+	return a.runtime.Start(starting, spec)
+}
+
+// waitForOthers waits until the other nodes of the job are ready, if the task has to.
+func waitForOthers(ctx context.Context, l *launch) error {
+	if l.others == nil {
+		return nil
+	}
+	what := "copying the input files"
+	if from := l.spec.GetResume(); from != nil {
+		what = fmt.Sprintf("verifying checkpoint %d", from.GetNumber())
+	}
+	l.setWaitingFor("other nodes are still " + what)
+	select {
+	case <-l.others:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // prepare fetches the inputs of the task and runs the prolog.
@@ -251,6 +281,9 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 		return tasks.Spec{}, err
 	}
 	if err := a.addMPS(ctx, &spec, l); err != nil {
+		return tasks.Spec{}, err
+	}
+	if err := a.addWorkFolders(l, &spec); err != nil {
 		return tasks.Spec{}, err
 	}
 	a.addMounts(&spec, account.home, l)

@@ -24,6 +24,8 @@ type Lease struct {
 	Notices leased.Source
 	// Block keeps users from the metadata service of the cloud; nil: they may use it.
 	Block func(context.Context) error
+	// WorkDir is the parent of the working directories of jobs whose own do not exist on the node; "": they have none.
+	WorkDir string
 	// Ended reports whether the error of a registration says that the lease has ended.
 	Ended func(error) bool
 }

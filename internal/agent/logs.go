@@ -100,7 +100,7 @@ func (a *Agent) outputOf(request *greylagv1.LogRequest) (output, error) {
 	case spec.GetIdle():
 		return source, errors.New("the job has no output on this node: its script runs on the first node")
 	}
-	_, stdout, stderr := files(spec, a.cfg.Name)
+	stdout, stderr := a.outputFiles(id, spec)
 	source.path, source.uid, source.gid = stdout, spec.GetUid(), spec.GetGid()
 	if request.GetError() && stderr != "" {
 		source.path = stderr

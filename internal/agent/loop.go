@@ -103,7 +103,7 @@ func (a *Agent) seen() []reconcile.Seen {
 	list := make([]reconcile.Seen, 0, len(a.tasks))
 	for _, t := range a.tasks {
 		list = append(list, reconcile.Seen{
-			ID: t.ID, Phase: t.Phase, Work: t.work, Signalled: t.Signalled, KillAt: t.KillAt,
+			ID: t.ID, Phase: t.Phase, CopiesOut: !a.foreign && t.copiesOut(), Work: t.work, Signalled: t.Signalled, KillAt: t.KillAt,
 			Killed: t.killed, Doomed: t.Doomed != "", NotBefore: t.notBefore, Granted: t.Granted, Started: t.End.Started, Periodic: t.askedAt,
 		})
 	}
@@ -235,6 +235,7 @@ func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) bool {
 			a.updateMembers(t)
 		}
 	}
+	a.stopUnwanted()
 	return true
 }
 

@@ -30,6 +30,9 @@ func (a *Agent) addMounts(spec *tasks.Spec, home string, l *launch) {
 	if tmpDir != "" && (image || temporary(tmpDir)) {
 		shown = append(shown, tasks.Mount{Source: tmpDir, Target: tmpDir})
 	}
+	for _, f := range l.folders {
+		shown = append(shown, tasks.Mount{Source: f.Source, Target: f.Target})
+	}
 	for _, m := range l.spec.GetMounts() {
 		shown = append(shown, tasks.Mount{Source: m.GetSource(), Target: filepath.Clean(m.GetTarget()), ReadOnly: m.GetReadOnly()})
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/reconcile"
 	tasks "github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/userfile"
 	"github.com/greylag/greylag/internal/wire"
@@ -53,7 +54,7 @@ func (a *Agent) notify(ctx context.Context, w *greylagv1.WantedTask, line string
 	if line == "" || w == nil || w.GetIdle() {
 		return
 	}
-	_, stdout, stderr := files(w, a.cfg.Name)
+	stdout, stderr := a.outputFiles(reconcile.ID{Job: cluster.JobID(w.GetJob()), Attempt: cluster.Attempt(w.GetAttempt())}, w)
 	if stderr == "" {
 		stderr = stdout
 	}

@@ -161,6 +161,7 @@ func (a *Agent) adopt(ctx context.Context, found []tasks.Found) {
 	}
 	a.dropUnkillable()
 	a.removeStaleScratch()
+	a.removeStaleWork()
 }
 
 // taskID returns the runtime's name of a task.

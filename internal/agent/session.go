@@ -314,6 +314,12 @@ func reported(t *task) *greylagv1.ReportedTask {
 	if t.Phase == reconcile.Accepted {
 		r.Message = t.waitsFor(time.Now())
 	}
+	if t.Phase == reconcile.Clean && t.Copied != cluster.NotCopied {
+		r.Copied = t.Copied == cluster.Copied
+		if r.CopyFailed = !r.Copied; r.CopyFailed {
+			r.Message = t.CopyFailure
+		}
+	}
 	for _, run := range t.steps {
 		if run.ended != nil {
 			r.Steps = append(r.Steps, run.ended)

@@ -41,11 +41,13 @@ type task struct {
 	done       chan struct{}      // closed when it has ended
 	steps      map[uint32]*stepRun
 	inactivity inactivity
-	members    uint32        // version of its members file; 0: not written since this daemon has it
-	output     uint32        // how large its output is: see ReportedTask
-	flooded    atomic.Bool   // the node kills it because of the size of its output
-	leftGPU    bool          // its processes are gone, and it does not use its GPU any more
-	others     chan struct{} // closed when the other nodes of its job are ready; nil: it need not wait
+	members    uint32      // version of its members file; 0: not written since this daemon has it
+	output     uint32      // how large its output is: see ReportedTask
+	flooded    atomic.Bool // the node kills it because of the size of its output
+	leftGPU    bool        // its processes are gone, and it does not use its GPU any more
+	// stopCopying ends the copying of its files; nil: it has not begun.
+	stopCopying context.CancelFunc
+	others      chan struct{} // closed when the other nodes of its job are ready; nil: it need not wait
 }
 
 // newTask returns a task for a record; spec is nil if the record has none.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -53,6 +54,16 @@ const defaultEndpoint = "https://s3.amazonaws.com"
 
 func openBucket(dir string) (Store, error) {
 	name, prefix := cluster.SplitS3(dir)
+	client, err := Client(nil)
+	if err != nil {
+		return nil, err
+	}
+	return &bucket{client, name, prefix + "/"}, nil
+}
+
+// Client returns a client for the S3 server and with the credentials that the environment names: see S3Variables. A nil
+// transport is minio's.
+func Client(transport http.RoundTripper) (*minio.Core, error) {
 	variable, text := firstOf("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 	if text == "" {
 		text = defaultEndpoint
@@ -66,11 +77,11 @@ func openBucket(dir string) (Store, error) {
 		return nil, err
 	}
 	_, region := firstOf("AWS_REGION", "AWS_DEFAULT_REGION")
-	client, err := minio.NewCore(endpoint.Host, &minio.Options{Creds: from, Secure: endpoint.Scheme == "https", Region: region})
+	client, err := minio.NewCore(endpoint.Host, &minio.Options{Creds: from, Secure: endpoint.Scheme == "https", Region: region, Transport: transport})
 	if err != nil {
 		return nil, fmt.Errorf("S3: %w", err)
 	}
-	return &bucket{client, name, prefix + "/"}, nil
+	return client, nil
 }
 
 // maxCredentials is the most bytes of a file of credentials.
@@ -190,6 +201,11 @@ func (b *bucket) write(ctx context.Context, name string, text []byte) error {
 // credentialsErrors are the codes of S3 for credentials that a user can renew.
 var credentialsErrors = []string{minio.AccessDenied, minio.InvalidAccessKeyID, minio.SignatureDoesNotMatch, "ExpiredToken", "InvalidToken"}
 
+// Refused reports whether an error of S3 says that the credentials were refused.
+func Refused(err error) bool {
+	return slices.Contains(credentialsErrors, minio.ToErrorResponse(err).Code)
+}
+
 // explain returns the error of a request for an object. A missing bucket and refused credentials say nothing about
 // the checkpoint.
 func (b *bucket) explain(name string, err error) error {
@@ -203,9 +219,10 @@ func (b *bucket) explain(name string, err error) error {
 	case code == minio.InvalidRange:
 		return fmt.Errorf("%s: %w", name, io.ErrUnexpectedEOF)
 	}
+	refused := Refused(err)
 	err = fmt.Errorf("s3://%s/%s%s: %w", b.name, b.prefix, name, err)
 	switch {
-	case slices.Contains(credentialsErrors, code):
+	case refused:
 		return hint.New(fmt.Errorf("%w: %w", ErrCredentials, err), "renew the credentials: gctl secret set aws-credentials <FILE")
 	case code == minio.NotImplemented:
 		return hint.New(err, "the S3 server does not support conditional writes (If-None-Match)")

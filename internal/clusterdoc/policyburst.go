@@ -21,7 +21,8 @@ type burstRules struct {
 	IdleTime     time.Duration `toml:"idle_time"` // "0s": as long as a node takes to join
 	SpotPatience time.Duration `toml:"spot_patience"`
 	// InterruptionRisk is a probability for an hour.
-	InterruptionRisk amount `toml:"interruption_risk"`
+	InterruptionRisk amount        `toml:"interruption_risk"`
+	StagingTime      time.Duration `toml:"staging_time"`
 }
 
 // burstBudget is what leases for an account and its descendants may cost in one month.
@@ -44,7 +45,7 @@ func (p *policy) burst() cluster.BurstPolicy {
 	out := cluster.BurstPolicy{
 		On: x.Enabled, Currency: x.Currency, MonthlyLimit: int64(x.MonthlyLimit), Regions: orNone(x.Regions), MaxNodes: int32(x.MaxNodes),
 		MinPending: x.MinPending, BootTimeout: x.BootTimeout, IdleTime: x.IdleTime, SpotPatience: x.SpotPatience,
-		InterruptionRisk: int32(x.InterruptionRisk),
+		InterruptionRisk: int32(x.InterruptionRisk), StagingTime: x.StagingTime,
 	}
 	for _, b := range p.Budgets {
 		out.Budgets = append(out.Budgets, cluster.RentalBudget{Account: b.Account, Monthly: int64(b.Monthly)})
@@ -56,7 +57,7 @@ func (p *policy) burstOf(x *cluster.BurstPolicy) {
 	p.Burst = burstRules{
 		Enabled: x.On, Currency: x.Currency, MonthlyLimit: amount(x.MonthlyLimit), Regions: x.Regions, MaxNodes: int(x.MaxNodes),
 		MinPending: x.MinPending, BootTimeout: x.BootTimeout, IdleTime: x.IdleTime, SpotPatience: x.SpotPatience,
-		InterruptionRisk: amount(x.InterruptionRisk),
+		InterruptionRisk: amount(x.InterruptionRisk), StagingTime: x.StagingTime,
 	}
 	for _, b := range x.Budgets {
 		p.Budgets = append(p.Budgets, burstBudget{Account: b.Account, Monthly: amount(b.Monthly)})

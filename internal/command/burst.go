@@ -193,6 +193,7 @@ func burstPolicyFields(c *codec.Coder, x *cluster.BurstPolicy) {
 	codec.Int(c, &x.IdleTime)
 	codec.Int(c, &x.SpotPatience)
 	codec.Int(c, &x.InterruptionRisk)
+	codec.Int(c, &x.StagingTime)
 }
 
 func rentalBudget(c *codec.Coder, x *cluster.RentalBudget) { codec.Record(c, x, rentalBudgetFields) }

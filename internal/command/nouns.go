@@ -331,6 +331,7 @@ func TaskFields(c *codec.Coder, x *cluster.Task) {
 	codec.Uint(c, &x.Inactive)
 	codec.Int(c, &x.IdleGPUs)
 	codec.Uint(c, &x.Output)
+	codec.Uint(c, &x.Copied)
 }
 
 func gpuUse(c *codec.Coder, x *cluster.GPUUse) { codec.Record(c, x, gpuUseFields) }

@@ -38,9 +38,9 @@ func burstRows(all []option) []option {
 				}
 				return nil
 			}},
-		{Option: getopt.Option{Long: "stage-in", Value: "PATH=URL", Help: "not available yet: copy URL to PATH in the working directory on each node before the script starts; s3, https, http or rsync; repeatable"},
+		{Option: getopt.Option{Long: "stage-in", Value: "PATH=URL", Help: "copy URL to PATH in the working directory on each node before the script starts; s3, https, http or rsync; repeatable"},
 			set: func(o *Options, v string, _ time.Time) error { return addStaging(&o.StageIn, v) }},
-		{Option: getopt.Option{Long: "stage-out", Value: "PATH=URL", Help: "not available yet: copy PATH in the working directory of the first node to URL after the script; repeatable"},
+		{Option: getopt.Option{Long: "stage-out", Value: "PATH=URL", Help: "copy PATH in the working directory of the first node to URL after the script; repeatable"},
 			set: func(o *Options, v string, _ time.Time) error { return addStaging(&o.StageOut, v) }},
 	}...)
 }

@@ -67,7 +67,7 @@ func refusedRows(rows []option) []option {
 		{"x11", 0, "WHERE", "all", NoX11},
 		{"uid", 0, "USER", "", "submit it as that user"}, {"gid", 0, "GROUP", "", "submit it with that group: sg GROUP gsubmit"},
 		{"batch", 0, "FEATURES", "", "the script starts on the first node: omit it"},
-		{"bb", 0, "SPEC", "", "there are no burst buffers"}, {"bbf", 0, "FILE", "", "there are no burst buffers"},
+		{"bb", 0, "SPEC", "", "there are no burst buffers; --stage-in and --stage-out copy files"}, {"bbf", 0, "FILE", "", "there are no burst buffers; --stage-in and --stage-out copy files"},
 		{"cpu-freq", 0, "FREQUENCY", "", "GPU and CPU clocks are not set for jobs: omit it"}, {"gpu-freq", 0, "FREQUENCY", "", "GPU and CPU clocks are not set for jobs: omit it"},
 		{"reboot", 0, "", "", "nodes are not rebooted for a job: omit it"},
 		{"segment", 0, "N", "", "use --switches or --connect for nodes in one domain"},

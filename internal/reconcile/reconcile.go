@@ -115,6 +115,7 @@ type Seen struct {
 	Doomed    bool            // the node itself stopped it
 	NotBefore cluster.Instant // time of the next try after a failure
 	Granted   uint64          // of the accepted Wanted; 0: unknown, no record was found
+	CopiesOut bool            // its files may have to be copied before they are removed: the controllers decide by Stop
 	Started   cluster.Instant // of its process
 	// Periodic is when this daemon last sent Wanted.Periodic, or first had the task: what was due before is not sent.
 	Periodic cluster.Instant

@@ -121,6 +121,8 @@ func readSeen(t *testing.T, fields []string) Seen {
 			s.Work = Working
 		case "doomed":
 			s.Doomed = true
+		case "copies":
+			s.CopiesOut = true
 		case "at":
 			s.Started = instant(t, value)
 		case "periodic":

@@ -8,8 +8,10 @@ import "github.com/greylag/greylag/pkg/cluster"
 //	phase     wanted        to stop            not wanted       no set yet
 //	Accepted  start         abandon, remove    abandon, remove  -
 //	Started   signals       stop, later kill   stop, later kill kill after the grace period
-//	Ended     remove        remove             remove           remove
+//	Ended     remove, or -  remove             remove           remove, or -
 //	Clean     -             -                  forget           -
+//
+// An ended task with files to copy waits until the controllers have decided whether they are copied.
 //
 // A running task that is not wanted is superseded: its node was DOWN, and the next attempt of its
 // job may be running. It has SupersededWait to end, regardless of kill_wait.
@@ -29,6 +31,8 @@ func Next(informed bool, w *Wanted, s *Seen, now cluster.Instant) (action Action
 		return running(informed, w, s, now)
 	case now < s.NotBefore:
 		return Action{}, s.NotBefore
+	case s.Phase == Ended && s.CopiesOut && (!informed || w != nil && !w.Stop):
+		return Action{}, 0
 	case s.Phase == Ended, over:
 		return Action{Kind: Remove, ID: s.ID}, 0
 	case informed:

@@ -227,7 +227,7 @@ func (w *wanted) tell(v *state.View) error {
 			signals := v.Signals(j.ID)
 			warn, limit := v.Policy().InactiveTimes(j.Spec.QOS)
 			large, most := v.Policy().OutputSizes(j.Spec.QOS)
-			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j, rank), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait, wire.Waits(j, rank), wire.SignalBase(j), warn, limit, large, most, wire.MembersVersion(j)})
+			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j, rank), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait, wire.Waits(j, rank), rank == 0 && j.CopiesOut(), wire.SignalBase(j), warn, limit, large, most, wire.MembersVersion(j)})
 			for id, step := range j.ActiveSteps() {
 				if at := step.On(rank); at >= 0 && !step.Nodes[at].Ended {
 					maphash.WriteComparable(&h, [...]any{id, step.Stop, newestOf(step), step.Contact.Key})

@@ -108,7 +108,8 @@ func (s *nodeService) GetSecrets(ctx context.Context, p *greylagv1.GetSecretsReq
 		if uint64(j.ID) != p.GetJob() || uint32(j.Attempt) != p.GetAttempt() || j.GrantOf(rank) != p.GetGranted() {
 			continue
 		}
-		if wire.Stops(j, rank) || j.Tasks.At(rank).Phase >= cluster.TaskEnded {
+		copies := rank == 0 && j.CopiesOut() // after the end of the task
+		if !copies && (wire.Stops(j, rank) || j.Tasks.At(rank).Phase >= cluster.TaskEnded) {
 			break
 		}
 		response := &greylagv1.GetSecretsResponse{}

@@ -174,6 +174,8 @@ func warnBurst(v *state.View, subs []wire.Submission) []string {
 			return []string{"--burst: cloud burst is disabled in the policy (burst.enabled = false)"}
 		case spec.CheckpointDir != "" && !cluster.InS3(spec.CheckpointDir):
 			return []string{"--burst: checkpoints on a cloud node are lost with the node: use --checkpoint=s3://BUCKET/PREFIX"}
+		case len(spec.StageOut) == 0:
+			return []string{"--burst: files that the job writes on a cloud node are lost with the node: use --stage-out=PATH=URL, which also copies its output"}
 		}
 	}
 	return nil

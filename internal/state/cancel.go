@@ -94,6 +94,9 @@ func (s *State) cancelJob(old *cluster.Job, a command.Actor) *command.Refusal {
 	switch by := a.Identity.User; {
 	case j.State == cluster.Pending:
 		s.cancelPending(&j, by)
+	case j.CopiesOut():
+		j.Outcome, j.Reason, j.Requester = cluster.Cancelled, cluster.ReasonCancelled, by
+		j.Detail = cancelledBy(by) + " while its files were copied"
 	case j.State == cluster.Completing && (!j.Returns || j.Canceller != ""):
 		return nil
 	case j.State == cluster.Completing:

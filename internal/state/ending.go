@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -225,6 +226,7 @@ func (s *State) settle(j *cluster.Job) {
 	closeSteps(j, s.now)
 	j.Charged += int64(s.credits.Bill(s.env(), j))
 	s.checkContinues(j)
+	checkCopied(j)
 	switch by := j.Canceller; {
 	case j.Returns && by != "":
 		s.requeue(j)
@@ -265,6 +267,26 @@ func (s *State) checkContinues(j *cluster.Job) {
 		return
 	}
 	j.Detail = fmt.Sprintf("reached its time limit after %s, and continues from its last checkpoint", ran)
+}
+
+// checkCopied fails a job, a value that is not shared yet, whose files of StageOut could not be copied. If its first node
+// was lost before they were, its results are lost, as those of a running job would be.
+func checkCopied(j *cluster.Job) {
+	if !j.CopiesOut() {
+		return
+	}
+	t := j.Tasks.At(0)
+	switch {
+	case t.Copied == cluster.Copied:
+	case t.Copied == cluster.CopyFailed && j.Outcome != cluster.Completed:
+		j.Detail = strings.TrimPrefix(j.Detail+"; "+t.Message, "; ")
+	case j.Outcome != cluster.Completed:
+	case t.Copied == cluster.CopyFailed:
+		j.Outcome, j.Reason, j.Detail = cluster.Failed, cluster.ReasonStageOut, t.Message
+	default:
+		e := lostWith(j, t, "lost before the files of --stage-out were copied")
+		j.Outcome, j.Reason, j.Detail, j.Returns = e.outcome, e.reason, e.detail, e.returns
+	}
 }
 
 // requeue makes a job pending again. A failure adds a backoff. Too many failures of the cluster without progress

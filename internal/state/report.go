@@ -225,6 +225,9 @@ func (t *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 	task.User = max(task.User, r.User)
 	never := task.Phase == cluster.TaskWanted && r.Phase >= cluster.TaskClean && r.Cause == cluster.NoCause
 	task.Phase = min(r.Phase, cluster.TaskClean)
+	if task.Copied = min(r.Copied, cluster.CopyFailed); task.Copied == cluster.CopyFailed {
+		task.Message = command.Sanitize(r.Message)
+	}
 	switch {
 	case task.Cause > cluster.MaxTaskCause:
 		task.Cause = cluster.TaskLost

@@ -43,6 +43,7 @@ func (x *script) report(rest string) string {
 		t.Task.Message = w.keys["message"]
 		t.Task.GPU = cluster.GPUUse{BusyMs: w.duration("busy").Milliseconds(), KnownMs: w.duration("known").Milliseconds(), MemoryPeak: w.size("held")}
 		t.Task.Output = uint8(w.number("output", 0))
+		t.Task.Copied = cluster.CopyState(slices.Index([]string{"", "yes", "failed"}, w.keys["copied"]))
 		t.Task.Inactive, t.Task.IdleGPUs = uint8(w.number("inactive", 0)), int32(w.number("idle", 0))
 		t.Task.GPU.MemoryKnown = w.keys["held"] != ""
 		if t.Task.Phase == cluster.TaskStarted {

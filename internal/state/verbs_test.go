@@ -193,6 +193,9 @@ func (x *script) submission(w scriptLine) *command.SubmitJobs {
 	spec.Depends = x.dependsOn(w)
 	nearness(w, &spec)
 	burstOf(w, &spec)
+	if w.has("stageout") {
+		spec.StageOut = []cluster.Staging{{Path: "result", URL: "s3://lab/result"}}
+	}
 	c := &command.SubmitJobs{Request: request16(w), Actor: who}
 	if text := w.keys["script"]; text != "" {
 		spec.Script = sha256.Sum256([]byte(text))

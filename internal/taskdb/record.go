@@ -23,7 +23,10 @@ type Task struct {
 	Signalled uint64
 	KillAt    cluster.Instant
 	Doomed    string // why the node itself ends it
-	Blame     string // device faults during the task
+	// Copied is whether the files of the job's StageOut were copied from here; CopyFailure is why they could not be.
+	Copied      cluster.CopyState
+	CopyFailure string
+	Blame       string // device faults during the task
 	// GPU is how its GPUs were used so far. The counters continue under the next daemon.
 	GPU cluster.GPUUse
 	// End is how it ended; its Phase and GPU are not used. Started is set from the start on.

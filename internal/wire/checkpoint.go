@@ -62,11 +62,12 @@ func writeResumePoint(j *cluster.Job, rank int) *greylagv1.ResumePoint {
 // Waits reports whether the script of a job waits until all other nodes have verified their shares of the
 // checkpoint that the attempt resumes from: they start their tasks then. O(nodes).
 func Waits(j *cluster.Job, rank int) bool {
-	if j.Resume == 0 || rank != 0 || j.Spec.EveryNode {
+	staged := len(j.Spec.StageIn) > 0
+	if j.Resume == 0 && !staged || rank != 0 || j.Spec.EveryNode {
 		return false
 	}
 	for other, t := range j.Tasks.All() {
-		if share, of := j.ResumeShare(other); other != 0 && share < of && t.Phase != cluster.TaskStarted { // one that has ended ends the attempt
+		if share, of := j.ResumeShare(other); other != 0 && (staged || share < of) && t.Phase != cluster.TaskStarted { // one that has ended ends the attempt
 			return true
 		}
 	}

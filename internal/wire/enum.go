@@ -45,7 +45,7 @@ var vocabulary = map[protoreflect.Name][]string{
 	"MemorySource":      words(cluster.MemoryOfPartition, cluster.MemoryAll),
 	"NodeAction":        {"", "drain", "resume", "remove", "reboot", "reboot-when-idle", "cancel-reboot", "fenced"},
 	"NodeState":         append(words(cluster.NodeIdle, cluster.NodeDown), "RESERVED"),
-	"Reason":            words(cluster.ReasonNone, cluster.ReasonReclaimed),
+	"Reason":            words(cluster.ReasonNone, cluster.ReasonStageOut),
 	"Repair":            words(cluster.RepairReset, cluster.RepairReboot),
 	"ReservationState":  {"", "INACTIVE", "ACTIVE", "OVER"},
 	"Role":              {"", "user", "operator", "admin"},

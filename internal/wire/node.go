@@ -173,6 +173,13 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 		t.Inactive, t.IdleGPUs = uint8(min(p.GetInactive(), cluster.InactiveForLimit)), min(max(0, p.GetIdleGpus()), maxGPUs)
 		t.Output = uint8(min(p.GetOutput(), cluster.MaxOutputLevel))
 	}
+	switch {
+	case t.Phase != cluster.TaskClean:
+	case p.GetCopyFailed():
+		t.Copied = cluster.CopyFailed
+	case p.GetCopied():
+		t.Copied = cluster.Copied
+	}
 	for _, err := range errs {
 		if err != nil {
 			return t, err
@@ -257,7 +264,10 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 		Tmp:    cluster.CountGres(spec.Request.Gres, &cluster.Gres{Name: cluster.GresTmp}) * int64(cluster.MiB),
 		Mounts: writeMounts(spec.Mounts), Resume: writeResumePoint(j, rank), Waits: Waits(j, rank), CheckpointDir: spec.CheckpointDir,
 		CheckpointSignal: writeCheckpointSignal(spec), CheckpointBase: Timestamp(SignalBase(j)), Elastic: writeElasticTask(j, rank),
-		GpuShare: spec.Request.Share.Jobs, Mps: spec.Request.Share.MPS,
+		GpuShare: spec.Request.Share.Jobs, Mps: spec.Request.Share.MPS, StageIn: WriteStaging(spec.StageIn),
+	}
+	if rank == 0 {
+		w.StageOut, w.CopyOut = WriteStaging(spec.StageOut), j.CopiesOut()
 	}
 	if j.Array != 0 {
 		w.ArrayId, w.ArraySize = uint64(j.Array), spec.ArraySize

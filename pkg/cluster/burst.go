@@ -104,6 +104,8 @@ type BurstPolicy struct {
 	// InterruptionRisk is the probability that the cloud reclaims a spot node within an hour, in millionths, of offers that
 	// state none.
 	InterruptionRisk int32
+	// StagingTime is how long copies of the files of a job to a leased node, or from it, are assumed to take.
+	StagingTime time.Duration
 }
 
 // RentalBudget limits what leases of the jobs of an account and its descendants may cost in one month.
@@ -116,7 +118,7 @@ type RentalBudget struct {
 func DefaultBurstPolicy() BurstPolicy {
 	return BurstPolicy{
 		Currency: "USD", MinPending: time.Minute, BootTimeout: 10 * time.Minute, SpotPatience: 5 * time.Minute,
-		InterruptionRisk: 50_000,
+		InterruptionRisk: 50_000, StagingTime: 10 * time.Minute,
 	}
 }
 

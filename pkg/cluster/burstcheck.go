@@ -74,6 +74,7 @@ func (b *BurstPolicy) check(fault faultReporter) {
 	checkTime(fault, "burst.boot_timeout", b.BootTimeout, minBootTimeout, maxBootTimeout)
 	checkTime(fault, "burst.idle_time", b.IdleTime, 0, maxLimit)
 	checkTime(fault, "burst.spot_patience", b.SpotPatience, 0, maxLimit)
+	checkTime(fault, "burst.staging_time", b.StagingTime, 0, maxBootTimeout)
 	if b.InterruptionRisk < 0 || b.InterruptionRisk > OneUnit {
 		fault("burst.interruption_risk", "%s is out of range (0 to 1)", FormatMoney(int64(b.InterruptionRisk)))
 	}

@@ -370,4 +370,15 @@ type Task struct {
 	IdleGPUs int32         // while it runs: its GPUs on which no program has run for the time of a warning
 	Output   uint8         // while it runs: how often the size for a warning has to be doubled to exceed its output; 0: no warning
 	Ran      time.Duration // at its end: how long the node's daemon had run it, measured without a settable clock
+	Copied   CopyState     // when it is clean: of the files of StageOut
 }
+
+// CopyState is whether the files of StageOut were copied.
+type CopyState uint8
+
+// The states.
+const (
+	NotCopied  CopyState = iota // not tried, or unknown
+	Copied                      // all of them
+	CopyFailed                  // not all; the message of the task says why
+)

@@ -74,7 +74,8 @@ const (
 	ReasonInactiveLimit
 	ReasonCredentialsRefused
 	ReasonReclaimed
-	maxReason = ReasonReclaimed
+	ReasonStageOut
+	maxReason = ReasonStageOut
 )
 
 var reasonNames = [...]string{
@@ -130,6 +131,7 @@ var reasonNames = [...]string{
 	ReasonInactiveLimit:          "InactiveLimit",
 	ReasonCredentialsRefused:     "CredentialsRefused",
 	ReasonReclaimed:              "Reclaimed",
+	ReasonStageOut:               "StageOutFailed",
 }
 
 // String returns the code as scripts read it.

@@ -102,6 +102,9 @@ func isBucket(word string) bool {
 
 // checkStaging checks the files that are copied before and after the script.
 func (s *JobSpec) checkStaging(fault func(string, ...any)) {
+	if s.Elastic.On() && len(s.StageOut) > 0 {
+		fault("stage-out: the first node of an elastic job may leave it: copy the files in the script")
+	}
 	size := 0
 	for _, list := range []struct {
 		option string
@@ -126,4 +129,14 @@ func (s *JobSpec) checkStaging(fault func(string, ...any)) {
 	if size > maxStagingText {
 		fault("the paths and URLs to stage have %d bytes, at most %d", size, maxStagingText)
 	}
+}
+
+// CopiesOut reports whether the files of StageOut are copied from the first node at the end of the attempt, as known so
+// far: its script has started, and it is neither cancelled nor preempted, nor runs again.
+func (j *Job) CopiesOut() bool {
+	if len(j.Spec.StageOut) == 0 || j.State != Completing || j.Outcome == Cancelled || j.Outcome == Preempted || j.Returns || j.Tasks.Len() == 0 {
+		return false
+	}
+	t := j.Tasks.At(0)
+	return t.Started != 0 && t.Cause != LaunchFailed
 }

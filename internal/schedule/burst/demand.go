@@ -22,7 +22,8 @@ type Demand struct {
 	hourly   int64         // what an hour less of waiting is worth
 	maxWait  time.Duration // 0: none
 	lifetime time.Duration
-	quotes   []quote // of all suitable offers, the cheapest first
+	staging  time.Duration // until its input files are on a node; 0: it has none
+	quotes   []quote       // of all suitable offers, the cheapest first
 
 	// Of the state of the market:
 	state  uint64
@@ -36,9 +37,9 @@ type Demand struct {
 type quote struct {
 	offer int // its index in the terms
 	nodes int32
-	price int64 // highest price of an hour
-	cost  int64 // in the worst case
-	boot  time.Duration
+	price int64         // highest price of an hour
+	cost  int64         // in the worst case
+	boot  time.Duration // until the job can start: with the time for its input files
 	least time.Duration // that has to be saved so that it is worth the cost
 }
 
@@ -56,6 +57,7 @@ type demandKey struct {
 	mode                                         cluster.BurstMode
 	market                                       cluster.Market
 	share                                        cluster.GPUShare
+	stagesIn, stagesOut                          bool
 }
 
 func keyOf(spec *cluster.JobSpec) demandKey {
@@ -69,6 +71,7 @@ func keyOf(spec *cluster.JobSpec) demandKey {
 		types: join(q.GPUTypes), features: join(q.Features), only: join(q.NodeList), regions: join(q.Regions),
 		gres: cluster.FormatGres(q.Gres), others: join(spec.OtherPartitions), burstRegions: join(b.Regions),
 		maxPrice: q.MaxPrice, maxCost: b.MaxCost, mode: b.Mode, market: b.Market, share: q.Share,
+		stagesIn: len(spec.StageIn) > 0, stagesOut: len(spec.StageOut) > 0,
 	}
 }
 
@@ -106,13 +109,19 @@ func (d *Demand) quote(t *terms) {
 	if d.refused = refusal(d.spec, t.rules, t.cloud); d.refused != "" {
 		return
 	}
-	d.lifetime = t.rules.HoldTime(d.spec) + t.policy.Burst.BootTimeout
+	d.lifetime, d.staging = t.rules.HoldTime(d.spec)+t.policy.Burst.BootTimeout, 0
+	if in, out := len(d.spec.StageIn) > 0, len(d.spec.StageOut) > 0; in || out {
+		d.lifetime += t.policy.Burst.StagingTime
+		if in {
+			d.staging = t.policy.Burst.StagingTime
+		}
+	}
 	for i := range t.offers {
 		o := &t.offers[i]
 		if o.fault != "" || d.mismatch(o) != "" {
 			continue
 		}
-		q := quote{offer: i, nodes: d.nodes(o), price: highestPrice(&o.Offer), boot: max(o.Boot, 0)}
+		q := quote{offer: i, nodes: d.nodes(o), price: highestPrice(&o.Offer), boot: max(o.Boot, 0) + d.staging}
 		known := false
 		q.cost, known = WorstCost(q.nodes, d.lifetime, q.price, t.risk(&o.Offer))
 		if part := t.partition; !known || part.MaxNodes > 0 && q.nodes > part.MaxNodes {

@@ -172,7 +172,7 @@ func (v *View) shortfall(c *Candidate, q *quote) string {
 	value := valueOf(d.hourly, saved)
 	switch b := d.budget; {
 	case at > 0 && saved == 0:
-		return fmt.Sprintf("not sent to the cloud: it is planned to start in %s, before a cloud node could join (%s)", elapsed(at.Sub(v.now)), elapsed(q.boot))
+		return fmt.Sprintf("not sent to the cloud: it is planned to start in %s, before a cloud node could join (%s%s)", elapsed(at.Sub(v.now)), elapsed(q.boot-d.staging), d.copies())
 	case !v.anyway(c) && value < q.cost:
 		return fmt.Sprintf("not sent to the cloud: it would save %s of waiting, worth %s; worst-case cost %s", elapsed(saved), v.money(value, false), cost)
 	case d.spec.Burst.MaxCost > 0 && q.cost > d.spec.Burst.MaxCost:
@@ -180,6 +180,14 @@ func (v *View) shortfall(c *Candidate, q *quote) string {
 	default:
 		return fmt.Sprintf("not sent to the cloud: worst-case cost %s exceeds the %s left in the budget of %s this month", cost, v.money(max(0, b.left), false), owner(b.of))
 	}
+}
+
+// copies says how long the input files take; "" without any.
+func (d *Demand) copies() string {
+	if d.staging == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and %s for its input files", elapsed(d.staging))
 }
 
 // owner names the owner of a budget.
@@ -194,7 +202,7 @@ func owner(account string) string {
 func (v *View) reason(x *choice) string {
 	d, q := x.Demand, x.quote
 	o := &v.terms.offers[q.offer]
-	what := fmt.Sprintf("%s of %s (%s)", words.Count(q.nodes, "node"), o.Name, o.Market)
+	what := fmt.Sprintf("%s of %s (%s%s)", words.Count(q.nodes, "node"), o.Name, o.Market, d.copies())
 	saved, cost := elapsed(v.saves(x.Candidate, q)), v.money(q.cost, true)
 	switch at := x.planned(v.now); {
 	case at > 0 && x.value >= q.cost:

@@ -139,7 +139,11 @@ func (o *oracle) cost(job *cluster.Job, x *cluster.Offer) (*big.Int, int64) {
 }
 
 func (o *oracle) lifetime(job *cluster.Job) time.Duration {
-	return job.Spec.TimeLimit + o.snap.Policy.KillWait + 10*time.Second + o.snap.Policy.Burst.BootTimeout
+	d := job.Spec.TimeLimit + o.snap.Policy.KillWait + 10*time.Second + o.snap.Policy.Burst.BootTimeout
+	if len(job.Spec.StageIn)+len(job.Spec.StageOut) > 0 {
+		d += o.snap.Policy.Burst.StagingTime
+	}
+	return d
 }
 
 func (o *oracle) affords(job *cluster.Job, cost *big.Int) bool {
@@ -185,6 +189,9 @@ func (o *oracle) options(c *Candidate) (list []option) {
 	}
 	for _, x := range o.snap.Burst.Offers {
 		saved := at.Sub(o.snap.Now) - x.Boot
+		if len(job.Spec.StageIn) > 0 {
+			saved -= o.snap.Policy.Burst.StagingTime
+		}
 		if !o.usable(job, x) || at > 0 && saved <= 0 {
 			continue
 		}
@@ -301,6 +308,7 @@ func (x *instance) addJob(id cluster.JobID) {
 			Regions: pick(r, nil, nil, nil, nil, []string{"eu"}), Market: pick(r, cluster.AnyMarket, cluster.AnyMarket, cluster.Spot, cluster.OnDemand),
 		},
 	}
+	spec.StageIn, spec.StageOut = pick(r, nil, nil, make([]cluster.Staging, 1)), pick(r, nil, nil, make([]cluster.Staging, 1))
 	job := &cluster.Job{ID: id, State: cluster.Pending, Spec: spec, Attempt: pick(r, cluster.Attempt(0), 2)}
 	x.snap.Pending = append(x.snap.Pending, job)
 	x.list = append(x.list, Candidate{Job: job, Rank: &order.Rank{Tier: pick(r, int32(1), 2), ID: id}})

@@ -19,9 +19,6 @@ import (
 // least one must allow the job. The defaults are those of the first. old is the
 // specification that an update changes; nil for a submission.
 func (x *Checker) ApplyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *command.Refusal {
-	if len(spec.StageIn)+len(spec.StageOut) > 0 {
-		return command.Refuse(command.InvalidArgument, "--stage-in and --stage-out are not available yet", "copy the files in the script")
-	}
 	if refusal := x.setCloud(spec, old); refusal != nil {
 		return refusal
 	}

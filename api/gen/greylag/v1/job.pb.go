@@ -175,6 +175,7 @@ const (
 	Reason_REASON_INACTIVE_LIMIT                        Reason = 64
 	Reason_REASON_CREDENTIALS_REFUSED                   Reason = 65
 	Reason_REASON_RECLAIMED                             Reason = 66
+	Reason_REASON_STAGE_OUT_FAILED                      Reason = 67
 )
 
 // Enum value maps for Reason.
@@ -247,6 +248,7 @@ var (
 		64: "REASON_INACTIVE_LIMIT",
 		65: "REASON_CREDENTIALS_REFUSED",
 		66: "REASON_RECLAIMED",
+		67: "REASON_STAGE_OUT_FAILED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":                           0,
@@ -316,6 +318,7 @@ var (
 		"REASON_INACTIVE_LIMIT":                        64,
 		"REASON_CREDENTIALS_REFUSED":                   65,
 		"REASON_RECLAIMED":                             66,
+		"REASON_STAGE_OUT_FAILED":                      67,
 	}
 )
 
@@ -8685,7 +8688,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x13JOB_STATE_PREEMPTED\x10\n" +
 	"\x12\x17\n" +
 	"\x13JOB_STATE_NODE_FAIL\x10\v\x12\x1b\n" +
-	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\xce\x0f\n" +
+	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\xeb\x0f\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vREASON_NONE\x10\x01\x12\x13\n" +
@@ -8754,7 +8757,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x13REASON_OUTPUT_LIMIT\x10?\x12\x19\n" +
 	"\x15REASON_INACTIVE_LIMIT\x10@\x12\x1e\n" +
 	"\x1aREASON_CREDENTIALS_REFUSED\x10A\x12\x14\n" +
-	"\x10REASON_RECLAIMED\x10B*\xb9\x02\n" +
+	"\x10REASON_RECLAIMED\x10B\x12\x1b\n" +
+	"\x17REASON_STAGE_OUT_FAILED\x10C*\xb9\x02\n" +
 	"\bMailType\x12\x19\n" +
 	"\x15MAIL_TYPE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fMAIL_TYPE_BEGIN\x10\x01\x12\x11\n" +

@@ -854,10 +854,13 @@ type WantedTask struct {
 	MaxOutput        int64                  `protobuf:"varint,69,opt,name=max_output,json=maxOutput,proto3" json:"max_output,omitempty"`                     // size of its output from which on the node kills it; 0: no limit
 	CheckpointSignal *CheckpointSignal      `protobuf:"bytes,53,opt,name=checkpoint_signal,json=checkpointSignal,proto3" json:"checkpoint_signal,omitempty"` // absent: none is sent
 	CheckpointBase   *timestamppb.Timestamp `protobuf:"bytes,54,opt,name=checkpoint_base,json=checkpointBase,proto3" json:"checkpoint_base,omitempty"`       // start of the periods of checkpoint_signal; absent: it is not periodic
-	Waits            bool                   `protobuf:"varint,49,opt,name=waits,proto3" json:"waits,omitempty"`                                              // do not start the script yet: other nodes are verifying the checkpoint
+	Waits            bool                   `protobuf:"varint,49,opt,name=waits,proto3" json:"waits,omitempty"`                                              // do not start the script yet: other nodes are verifying the checkpoint, or copying their input files
 	Elastic          *ElasticTask           `protobuf:"bytes,57,opt,name=elastic,proto3" json:"elastic,omitempty"`                                           // absent: the nodes of the job do not change
 	GpuShare         int32                  `protobuf:"varint,70,opt,name=gpu_share,json=gpuShare,proto3" json:"gpu_share,omitempty"`                        // the most jobs that share its GPU; 0: it has its GPUs for itself
 	Mps              bool                   `protobuf:"varint,71,opt,name=mps,proto3" json:"mps,omitempty"`                                                  // with gpu_share: its programs use NVIDIA's MPS
+	StageIn          []*Staging             `protobuf:"bytes,72,rep,name=stage_in,json=stageIn,proto3" json:"stage_in,omitempty"`                            // copied to the node before the script starts
+	StageOut         []*Staging             `protobuf:"bytes,73,rep,name=stage_out,json=stageOut,proto3" json:"stage_out,omitempty"`                         // on the first node: the node keeps the files of the task until it gets stop
+	CopyOut          bool                   `protobuf:"varint,74,opt,name=copy_out,json=copyOut,proto3" json:"copy_out,omitempty"`                           // with stop: copy the files of stage_out before they are removed
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1294,6 +1297,27 @@ func (x *WantedTask) GetGpuShare() int32 {
 func (x *WantedTask) GetMps() bool {
 	if x != nil {
 		return x.Mps
+	}
+	return false
+}
+
+func (x *WantedTask) GetStageIn() []*Staging {
+	if x != nil {
+		return x.StageIn
+	}
+	return nil
+}
+
+func (x *WantedTask) GetStageOut() []*Staging {
+	if x != nil {
+		return x.StageOut
+	}
+	return nil
+}
+
+func (x *WantedTask) GetCopyOut() bool {
+	if x != nil {
+		return x.CopyOut
 	}
 	return false
 }
@@ -1883,13 +1907,15 @@ type ReportedTask struct {
 	GpuBusyMs          int64                `protobuf:"varint,13,opt,name=gpu_busy_ms,json=gpuBusyMs,proto3" json:"gpu_busy_ms,omitempty"`
 	GpuKnownMs         int64                `protobuf:"varint,14,opt,name=gpu_known_ms,json=gpuKnownMs,proto3" json:"gpu_known_ms,omitempty"`
 	GpuMemoryPeakBytes *int64               `protobuf:"varint,15,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
-	UserTime           *durationpb.Duration `protobuf:"bytes,16,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"`  // part of cpu_time
-	Granted            uint64               `protobuf:"varint,17,opt,name=granted,proto3" json:"granted,omitempty"`                   // of the WantedTask; 0: the node has no record of it
-	Steps              []*ReportedStep      `protobuf:"bytes,18,rep,name=steps,proto3" json:"steps,omitempty"`                        // wanted steps that have ended on the node
-	Inactive           uint32               `protobuf:"varint,22,opt,name=inactive,proto3" json:"inactive,omitempty"`                 // while it runs: 1 if it has been inactive for inactive_warning, 2 for inactive_limit
-	IdleGpus           int32                `protobuf:"varint,23,opt,name=idle_gpus,json=idleGpus,proto3" json:"idle_gpus,omitempty"` // while it runs: its GPUs with 0 % utilization for inactive_warning
-	Output             uint32               `protobuf:"varint,27,opt,name=output,proto3" json:"output,omitempty"`                     // while it runs: 1 if its output has reached output_warn, 2 for twice that, 3 for four times
-	Stuck              bool                 `protobuf:"varint,19,opt,name=stuck,proto3" json:"stuck,omitempty"`                       // its processes outlive SIGKILL: its job ends, and the node takes no work while the task is reported
+	UserTime           *durationpb.Duration `protobuf:"bytes,16,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"`        // part of cpu_time
+	Granted            uint64               `protobuf:"varint,17,opt,name=granted,proto3" json:"granted,omitempty"`                         // of the WantedTask; 0: the node has no record of it
+	Steps              []*ReportedStep      `protobuf:"bytes,18,rep,name=steps,proto3" json:"steps,omitempty"`                              // wanted steps that have ended on the node
+	Inactive           uint32               `protobuf:"varint,22,opt,name=inactive,proto3" json:"inactive,omitempty"`                       // while it runs: 1 if it has been inactive for inactive_warning, 2 for inactive_limit
+	IdleGpus           int32                `protobuf:"varint,23,opt,name=idle_gpus,json=idleGpus,proto3" json:"idle_gpus,omitempty"`       // while it runs: its GPUs with 0 % utilization for inactive_warning
+	Output             uint32               `protobuf:"varint,27,opt,name=output,proto3" json:"output,omitempty"`                           // while it runs: 1 if its output has reached output_warn, 2 for twice that, 3 for four times
+	Copied             bool                 `protobuf:"varint,29,opt,name=copied,proto3" json:"copied,omitempty"`                           // with the phase CLEAN: the files of stage_out were copied
+	CopyFailed         bool                 `protobuf:"varint,30,opt,name=copy_failed,json=copyFailed,proto3" json:"copy_failed,omitempty"` // likewise: they could not be copied; message says why
+	Stuck              bool                 `protobuf:"varint,19,opt,name=stuck,proto3" json:"stuck,omitempty"`                             // its processes outlive SIGKILL: its job ends, and the node takes no work while the task is reported
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -2069,6 +2095,20 @@ func (x *ReportedTask) GetOutput() uint32 {
 		return x.Output
 	}
 	return 0
+}
+
+func (x *ReportedTask) GetCopied() bool {
+	if x != nil {
+		return x.Copied
+	}
+	return false
+}
+
+func (x *ReportedTask) GetCopyFailed() bool {
+	if x != nil {
+		return x.CopyFailed
+	}
+	return false
 }
 
 func (x *ReportedTask) GetStuck() bool {
@@ -2640,7 +2680,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
 	"\theartbeat\x18\x04 \x01(\bR\theartbeat\x12\x16\n" +
 	"\x06reboot\x18\x05 \x01(\tR\x06reboot\x12E\n" +
-	"\x10reboot_requested\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0frebootRequested\"\xa4\x0f\n" +
+	"\x10reboot_requested\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0frebootRequested\"\xa1\x10\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -2711,7 +2751,10 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05waits\x181 \x01(\bR\x05waits\x121\n" +
 	"\aelastic\x189 \x01(\v2\x17.greylag.v1.ElasticTaskR\aelastic\x12\x1b\n" +
 	"\tgpu_share\x18F \x01(\x05R\bgpuShare\x12\x10\n" +
-	"\x03mps\x18G \x01(\bR\x03mps\"\x93\x01\n" +
+	"\x03mps\x18G \x01(\bR\x03mps\x12.\n" +
+	"\bstage_in\x18H \x03(\v2\x13.greylag.v1.StagingR\astageIn\x120\n" +
+	"\tstage_out\x18I \x03(\v2\x13.greylag.v1.StagingR\bstageOut\x12\x19\n" +
+	"\bcopy_out\x18J \x01(\bR\acopyOut\"\x93\x01\n" +
 	"\vElasticTask\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12\x18\n" +
@@ -2768,7 +2811,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\rcounter_epoch\x18\x06 \x01(\x04R\fcounterEpoch\x12.\n" +
 	"\x06health\x18\a \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\x129\n" +
 	"\n" +
-	"reclaim_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\treclaimAt\"\xbf\x06\n" +
+	"reclaim_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\treclaimAt\"\xf8\x06\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12+\n" +
@@ -2794,7 +2837,10 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05steps\x18\x12 \x03(\v2\x18.greylag.v1.ReportedStepR\x05steps\x12\x1a\n" +
 	"\binactive\x18\x16 \x01(\rR\binactive\x12\x1b\n" +
 	"\tidle_gpus\x18\x17 \x01(\x05R\bidleGpus\x12\x16\n" +
-	"\x06output\x18\x1b \x01(\rR\x06output\x12\x14\n" +
+	"\x06output\x18\x1b \x01(\rR\x06output\x12\x16\n" +
+	"\x06copied\x18\x1d \x01(\bR\x06copied\x12\x1f\n" +
+	"\vcopy_failed\x18\x1e \x01(\bR\n" +
+	"copyFailed\x12\x14\n" +
 	"\x05stuck\x18\x13 \x01(\bR\x05stuckB\x18\n" +
 	"\x16_gpu_memory_peak_bytes\"\x8f\x02\n" +
 	"\fReportedStep\x12\x0e\n" +
@@ -2910,9 +2956,10 @@ var file_greylag_v1_node_proto_goTypes = []any{
 	(*NodeAllocation)(nil),        // 30: greylag.v1.NodeAllocation
 	(*Mount)(nil),                 // 31: greylag.v1.Mount
 	(*CheckpointSignal)(nil),      // 32: greylag.v1.CheckpointSignal
-	(*StepNode)(nil),              // 33: greylag.v1.StepNode
-	(TaskPhase)(0),                // 34: greylag.v1.TaskPhase
-	(TaskCause)(0),                // 35: greylag.v1.TaskCause
+	(*Staging)(nil),               // 33: greylag.v1.Staging
+	(*StepNode)(nil),              // 34: greylag.v1.StepNode
+	(TaskPhase)(0),                // 35: greylag.v1.TaskPhase
+	(TaskCause)(0),                // 36: greylag.v1.TaskCause
 }
 var file_greylag_v1_node_proto_depIdxs = []int32{
 	0,  // 0: greylag.v1.GPU.repair:type_name -> greylag.v1.Repair
@@ -2941,40 +2988,42 @@ var file_greylag_v1_node_proto_depIdxs = []int32{
 	32, // 23: greylag.v1.WantedTask.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
 	27, // 24: greylag.v1.WantedTask.checkpoint_base:type_name -> google.protobuf.Timestamp
 	11, // 25: greylag.v1.WantedTask.elastic:type_name -> greylag.v1.ElasticTask
-	33, // 26: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
-	14, // 27: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
-	10, // 28: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	17, // 29: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
-	3,  // 30: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
-	5,  // 31: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
-	27, // 32: greylag.v1.ReportTasksRequest.reclaim_at:type_name -> google.protobuf.Timestamp
-	34, // 33: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
-	35, // 34: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
-	27, // 35: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	27, // 36: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	29, // 37: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	29, // 38: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	18, // 39: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
-	29, // 40: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
-	29, // 41: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
-	24, // 42: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
-	6,  // 43: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	8,  // 44: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	16, // 45: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	20, // 46: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	22, // 47: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
-	25, // 48: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	7,  // 49: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	9,  // 50: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	19, // 51: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	21, // 52: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	23, // 53: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
-	26, // 54: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	49, // [49:55] is the sub-list for method output_type
-	43, // [43:49] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	33, // 26: greylag.v1.WantedTask.stage_in:type_name -> greylag.v1.Staging
+	33, // 27: greylag.v1.WantedTask.stage_out:type_name -> greylag.v1.Staging
+	34, // 28: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
+	14, // 29: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
+	10, // 30: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	17, // 31: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
+	3,  // 32: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
+	5,  // 33: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
+	27, // 34: greylag.v1.ReportTasksRequest.reclaim_at:type_name -> google.protobuf.Timestamp
+	35, // 35: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	36, // 36: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	27, // 37: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	27, // 38: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	29, // 39: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	29, // 40: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	18, // 41: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
+	29, // 42: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
+	29, // 43: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
+	24, // 44: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
+	6,  // 45: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	8,  // 46: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	16, // 47: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	20, // 48: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	22, // 49: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
+	25, // 50: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	7,  // 51: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	9,  // 52: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	19, // 53: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	21, // 54: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	23, // 55: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
+	26, // 56: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	51, // [51:57] is the sub-list for method output_type
+	45, // [45:51] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }
