@@ -1,5 +1,6 @@
 // Package archive keeps, on each controller's disk, what the replicated state may drop: ended jobs,
-// the scripts and environments of all jobs, and the journals of credits and of changes.
+// the scripts and environments of all jobs, and the journals of credits, of changes and of
+// ended leases.
 //
 // It decides how they are stored, found and made durable, from the records it is given. The
 // replicated log is the truth; the archive is a copy that can always be rebuilt from the log or

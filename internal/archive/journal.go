@@ -6,13 +6,14 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Journal names one of the hash-chained journals.
+// Journal names one of the journals. Those of credits and of changes are hash-chained.
 type Journal uint8
 
 // The journals.
 const (
 	CreditJournal Journal = iota // entries of the ledger
 	AuditJournal                 // changes by users, and decisions
+	LeaseJournal                 // leases that have ended
 	journals
 )
 

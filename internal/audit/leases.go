@@ -53,6 +53,8 @@ func leaseEvent(u *command.LeaseUpdate, s State) string {
 		text = fmt.Sprintf("launch %d: request %d failed", u.Lease, u.Try)
 	case command.LeaseStarted:
 		return fmt.Sprintf("lease %d: instance %s, %s %s an hour", u.Lease, sanitize(u.Instance), cluster.FormatMoney(u.Price), s.Policy().Burst.Currency)
+	case command.LeaseMismatched:
+		text = fmt.Sprintf("lease %d", u.Lease)
 	case command.LeaseReclaimed:
 		return fmt.Sprintf("lease %d: reclaim notice: instance ends at %s", u.Lease, date(u.Reclaim))
 	case command.LeaseEnded:

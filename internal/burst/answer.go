@@ -82,13 +82,20 @@ func (p *Program) prices(a *Answer) (Prices, *Error) {
 	prices := Prices{Currency: a.Currency}
 	for i := range a.Offers {
 		o, bad := p.offer(&a.Offers[i])
-		if bad != nil {
+		if bad == nil {
+			prices.Offers = append(prices.Offers, o)
+			continue
+		}
+		if p.cfg.Strict {
 			bad.Message = "offer " + word(a.Offers[i].Name) + ": " + bad.Message
 			return Prices{}, bad
 		}
-		prices.Offers = append(prices.Offers, o)
+		p.logOnce("the provider program reports an offer that is not used", "offer", line(a.Offers[i].Name), bad.Message)
+		if o.Name != "" && o.Market != cluster.AnyMarket { // else it has no key
+			prices.Offers = append(prices.Offers, cluster.Offer{Name: o.Name, Market: o.Market, Region: o.Region, Type: o.Type, Fault: bad.Message})
+		}
 	}
-	slices.SortFunc(prices.Offers, func(a, b cluster.Offer) int {
+	slices.SortStableFunc(prices.Offers, func(a, b cluster.Offer) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Market, b.Market))
 	})
 	for i := 1; i < len(prices.Offers); i++ {
@@ -99,6 +106,7 @@ func (p *Program) prices(a *Answer) (Prices, *Error) {
 	return prices, nil
 }
 
+// offer checks an offer. With an error it returns what is well formed.
 func (p *Program) offer(o *Offer) (cluster.Offer, *Error) {
 	c := checker{now: p.now()}
 	out := cluster.Offer{
@@ -152,37 +160,53 @@ func (p *Program) instances(a *Answer) ([]cluster.Instance, *Error) {
 	return list, nil
 }
 
+// instance checks an instance. A field that it may lack is left out if it is odd, so that the instance is not lost for it:
+// its ID and its tags are enough to end it.
 func (p *Program) instance(x *Instance) (cluster.Instance, *Error) {
 	c := checker{now: p.now()}
 	out := cluster.Instance{
-		ID: c.word("id", x.ID), Launch: cluster.LeaseID(x.Launch), Try: x.Try, Terminated: x.State == StateTerminated,
-		Type: c.optional("type", x.Type), Address: c.optional("address", x.Address), Interrupted: x.Interrupted, Cost: -1,
-	}
-	if x.Price != "" {
-		out.Price = c.price("price", x.Price)
+		ID: c.word("id", x.ID), Launch: cluster.LeaseID(x.Launch), Try: x.Try, Terminated: x.State == StateTerminated, Interrupted: x.Interrupted, Cost: -1,
 	}
 	switch {
 	case x.State != StatePending && x.State != StateRunning && x.State != StateEnding && x.State != StateTerminated:
 		c.fault("state %s is not pending, running, ending or terminated", word(x.State))
 	case x.Launch == 0 || x.Try == 0:
 		c.fault("launch or try is 0")
-	case x.LaunchedAt.Before(firstLaunch) || x.LaunchedAt.After(c.now.Add(maxSkew)):
-		c.fault("launched_at %s is missing or out of range", x.LaunchedAt.Format(time.RFC3339))
-	case out.Terminated && x.Cost != "":
-		cost, err := cluster.ParseMoney(x.Cost)
-		if err != nil {
-			c.fault("cost: %v", err)
+	}
+	for _, odd := range details(&out, x, c.now) {
+		if p.cfg.Strict {
+			c.fault("%s", odd)
+		} else if c.bad == nil {
+			p.logOnce("the provider program reports a field of an instance that is ignored", "instance", out.ID, odd)
 		}
-		out.Cost = cost
-	case !out.Terminated && !x.ReclaimAt.IsZero():
-		out.Reclaim = c.near("reclaim_at", x.ReclaimAt)
 	}
 	if c.bad != nil {
 		c.bad.Message = "instance " + word(x.ID) + ": " + c.bad.Message
-		return out, c.bad
 	}
-	out.Launched = cluster.InstantOf(x.LaunchedAt)
-	return out, nil
+	return out, c.bad
+}
+
+// details reads the fields that an instance may lack, and returns what is odd about them.
+func details(out *cluster.Instance, x *Instance, now time.Time) (odd []string) {
+	read := func(f func(c *checker)) {
+		c := checker{now: now}
+		if f(&c); c.bad != nil {
+			odd = append(odd, c.bad.Message)
+		}
+	}
+	read(func(c *checker) { out.Type = c.optional("type", x.Type) })
+	read(func(c *checker) { out.Address = c.optional("address", x.Address) })
+	if x.Price != "" {
+		read(func(c *checker) { out.Price = c.price("price", x.Price) })
+	}
+	read(func(c *checker) { out.Launched = c.launched(x.LaunchedAt) })
+	if out.Terminated && x.Cost != "" {
+		read(func(c *checker) { out.Cost = c.cost(x.Cost) })
+	}
+	if !out.Terminated && !x.ReclaimAt.IsZero() {
+		read(func(c *checker) { out.Reclaim = c.near("reclaim_at", x.ReclaimAt) })
+	}
+	return odd
 }
 
 // launched checks an answer of [CallLaunch]. It returns the instances of the launch also with an error.
@@ -228,8 +252,28 @@ func (c *checker) word(field, text string) string {
 func (c *checker) optional(field, text string) string {
 	if len(text) > maxWord || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		c.fault("%s %s is not a word of at most %d ASCII characters", field, word(text), maxWord)
+		return ""
 	}
 	return text
+}
+
+// launched checks when an instance was launched.
+func (c *checker) launched(at time.Time) cluster.Instant {
+	if at.Before(firstLaunch) || at.After(c.now.Add(maxSkew)) {
+		c.fault("launched_at %s is missing or out of range", at.Format(time.RFC3339))
+		return 0
+	}
+	return cluster.InstantOf(at)
+}
+
+// cost checks what an instance has cost; -1 for unknown.
+func (c *checker) cost(text string) int64 {
+	n, err := cluster.ParseMoney(text)
+	if err != nil {
+		c.fault("cost: %v", err)
+		return -1
+	}
+	return n
 }
 
 func (c *checker) price(field, text string) int64 {
@@ -239,8 +283,10 @@ func (c *checker) price(field, text string) int64 {
 		c.fault("%s: %v", field, err)
 	case n == 0 || n > MaxPrice:
 		c.fault("%s %s is out of range, above 0 to %d", field, word(text), MaxPrice/cluster.OneUnit)
+	default:
+		return n
 	}
-	return n
+	return 0
 }
 
 // near checks a time that is less than a day from now.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/greylag/greylag/internal/runas"
@@ -19,13 +21,18 @@ type Config struct {
 	Environment []string      // NAME=VALUE, in addition to PATH and LANG
 	Timeout     time.Duration // of one call
 	ClusterID   string
-	Log         *slog.Logger
+	// Strict refuses an answer with an odd field that could be ignored, for tests of programs.
+	Strict bool
+	Log    *slog.Logger
 }
 
 // Program is a provider that runs a program for each call. Use [New]. It is safe for concurrent use.
 type Program struct {
 	cfg Config
 	now func() time.Time
+
+	mu     sync.Mutex
+	logged map[string]bool // what logOnce has written
 }
 
 var _ Provider = (*Program)(nil)
@@ -35,7 +42,27 @@ func New(cfg Config) *Program {
 	if cfg.User != "" {
 		runas.DropAmbient(cfg.Log)
 	}
-	return &Program{cfg: cfg, now: time.Now}
+	return &Program{cfg: cfg, now: time.Now, logged: map[string]bool{}}
+}
+
+// maxRemembered bounds what logOnce remembers.
+const maxRemembered = 1000
+
+// logOnce logs what is odd about an offer or an instance, unless it has logged that of the same field before. why begins
+// with the name of the field.
+func (p *Program) logOnce(text, kind, name, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	field, _, _ := strings.Cut(why, " ")
+	what := kind + " " + name + " " + field
+	if p.logged[what] {
+		return
+	}
+	if len(p.logged) >= maxRemembered {
+		clear(p.logged)
+	}
+	p.logged[what] = true
+	p.cfg.Log.Warn(text, kind, name, "why", why)
 }
 
 // Offers implements [Provider].

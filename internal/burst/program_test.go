@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,8 +143,10 @@ func TestOffersAreConverted(t *testing.T) {
 	}
 }
 
-// TestOffersThatAreRefused: one wrong field refuses all prices.
+// TestOffersThatAreRefused: an offer with a wrong field is listed with what is wrong, and no price. A conformance test
+// refuses all prices for it.
 func TestOffersThatAreRefused(t *testing.T) {
+	malformed := []string{"cannot unmarshal number", "cannot unmarshal", "cannot parse", "not a JSON string", "unknown field", "listed twice"} // no JSON of the contract
 	for _, row := range []struct{ field, value, want string }{
 		{"price", `"0"`, "out of range"}, {"price", `"0.000000"`, "out of range"}, {"price", `"-1"`, "not a decimal number"},
 		{"price", `"1000000000000"`, "out of range"}, {"price", `"1000000.000001"`, "out of range"}, {"price", `"99999999999999999999"`, "is above"},
@@ -158,9 +161,19 @@ func TestOffersThatAreRefused(t *testing.T) {
 		{"gpu_kind", `"h100"`, "unknown field"}, {"name", `"b"`, "listed twice"},
 	} {
 		p := answering(t, `{"currency": "USD", "offers": [`+offerText("b")+","+offerText("a", row.field, row.value)+`]}`)
+		p.cfg.Strict = true
 		prices, err := p.Offers(t.Context())
 		if !errors.Is(err, ErrAnswer) || !errors.Is(err, ErrUnknownOutcome) || !strings.Contains(err.Error(), row.want) || len(prices.Offers) > 0 {
-			t.Errorf("%s %s: %v, want %s", row.field, row.value, err, row.want)
+			t.Errorf("%s %s, strictly: %v, want %s", row.field, row.value, err, row.want)
+		}
+		p.cfg.Strict = false
+		if prices, err = p.Offers(t.Context()); err != nil && !slices.Contains(malformed, row.want) {
+			t.Errorf("%s %s: %v", row.field, row.value, err)
+		}
+		for _, o := range prices.Offers {
+			if bad := o.Name == "a"; bad != (o.Fault != "") || bad && (!strings.Contains(o.Fault, row.want) || o.Price != 0) || !bad && o.Price == 0 {
+				t.Errorf("%s %s: %+v, want %s", row.field, row.value, o, row.want)
+			}
 		}
 	}
 	for _, currency := range []string{"", "usd", "DOLLAR", `U\u0001D`} {
@@ -185,19 +198,48 @@ func TestLaunchAnswersThatAreRefused(t *testing.T) {
 		"another cluster":          {one + "," + instanceText("i-2", "cluster", `"c2"`), ErrForeign, 1},
 		"one node listed twice":    {one + "," + one, ErrAnswer, 0},
 		"launched long ago":        {one + "," + instanceText("i-2", "launched_at", `"2025-01-01T00:00:00Z"`), ErrAnswer, 2},
-		"launched in the future":   {one + "," + instanceText("i-2", "launched_at", `"2125-01-01T00:00:00Z"`), ErrAnswer, 0},
-		"never launched":           {one + "," + instanceText("i-2", "launched_at", ""), ErrAnswer, 0},
+		"launched in the future":   {one + "," + instanceText("i-2", "launched_at", `"2125-01-01T00:00:00Z"`), ErrAnswer, 2},
+		"never launched":           {one + "," + instanceText("i-2", "launched_at", ""), ErrAnswer, 2},
 		"no ID":                    {one + "," + instanceText(""), ErrAnswer, 0},
-		"a price of 0":             {one + "," + instanceText("i-2", "price", `"0"`), ErrAnswer, 0},
-		"a negative price":         {one + "," + instanceText("i-2", "price", `"-3"`), ErrAnswer, 0},
 		"an unknown state":         {one + "," + instanceText("i-2", "state", `"shelved"`), ErrAnswer, 0},
 		"launch 0":                 {one + "," + instanceText("i-2", "launch", "0"), ErrAnswer, 0},
 		"a negative launch":        {one + "," + instanceText("i-2", "launch", "-7"), ErrAnswer, 0},
-		"a reclaim long ago":       {one + "," + instanceText("i-2", "reclaim_at", `"2020-01-01T00:00:00Z"`), ErrAnswer, 0},
 	} {
 		list, err := answering(t, `{"instances": [`+row.instances+`]}`).Launch(t.Context(), launchTest(2))
 		if !errors.Is(err, row.want) || !errors.Is(err, ErrUnknownOutcome) || errors.Is(err, ErrRefused) || len(list) != row.seen {
 			t.Errorf("%s: %v, %v, want %v with %d instances", name, list, err, row.want, row.seen)
+		}
+	}
+}
+
+// TestOddFields: a field that an instance may lack is ignored if it is odd, and logged once. A conformance test refuses the
+// answer.
+func TestOddFields(t *testing.T) {
+	for _, row := range []struct{ field, value, state string }{
+		{"price", `"0"`, "running"}, {"price", `"-3"`, "running"}, {"price", `"1000000000000"`, "running"}, {"type", `"a b"`, "running"},
+		{"address", `"` + strings.Repeat("x", 129) + `"`, "running"}, {"launched_at", `"1970-01-01T00:00:00Z"`, "running"}, {"launched_at", "", "pending"},
+		{"reclaim_at", `"2020-01-01T00:00:00Z"`, "running"}, {"reclaim_at", `"9999-01-01T00:00:00Z"`, "running"},
+		{"cost", `"-1"`, "terminated"}, {"cost", `"1e12"`, "terminated"}, {"cost", `"99999999999999999999"`, "terminated"},
+	} {
+		text := instanceText("i-1") + "," + instanceText("i-2", "state", `"`+row.state+`"`, row.field, row.value)
+		p, log := scripted(t, "cat >/dev/null\ncat <<'END'\n{\"instances\": ["+text+"]}\nEND\n")
+		for range 2 {
+			list, err := p.List(t.Context())
+			if err != nil || len(list) != 2 {
+				t.Fatalf("%s %s: %v, %v", row.field, row.value, list, err)
+			}
+			x := list[1]
+			cleared := map[string]bool{"price": x.Price == 0, "type": x.Type == "", "address": x.Address == "", "launched_at": x.Launched == 0, "reclaim_at": x.Reclaim == 0, "cost": x.Cost == -1}
+			if x.ID != "i-2" || x.Launch != 7 || x.Try != 2 || x.Terminated != (row.state == "terminated") || !cleared[row.field] {
+				t.Errorf("%s %s: %+v", row.field, row.value, x)
+			}
+		}
+		if got := log.String(); strings.Count(got, "is ignored") != 1 || !strings.Contains(got, row.field) {
+			t.Errorf("%s %s: log %s", row.field, row.value, got)
+		}
+		p.cfg.Strict = true
+		if _, err := p.List(t.Context()); !errors.Is(err, ErrAnswer) || !strings.Contains(err.Error(), row.field) {
+			t.Errorf("%s %s, strictly: %v", row.field, row.value, err)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"fmt"
+
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -8,7 +10,8 @@ import (
 // SetOffers replaces the offers of the cloud. Those that the provider did not report this time keep their last price and
 // its instant, unless they are older than a day.
 type SetOffers struct {
-	Offers []cluster.Offer
+	Offers   []cluster.Offer
+	Currency string // of the prices; "" for that of the policy
 }
 
 // LeaseEvent is what the leader knows of a lease.
@@ -30,6 +33,8 @@ const (
 	LeaseEnded
 	// LeaseConsole: Console is the end of the instance's console output.
 	LeaseConsole
+	// LeaseMismatched: the instance is not what was requested, as Why says. Price is its price, if that is above the highest.
+	LeaseMismatched
 )
 
 // LeaseUpdate is one event of a lease, or of all leases of a launch where Lease is their launch. An update that does
@@ -69,7 +74,10 @@ func (*SetOffers) kind() kind    { return kindSetOffers }
 func (*UpdateLeases) kind() kind { return kindUpdateLeases }
 func (*EndLeases) kind() kind    { return kindEndLeases }
 
-func setOffersFields(c *codec.Coder, x *SetOffers) { codec.List(c, &x.Offers, offer) }
+func setOffersFields(c *codec.Coder, x *SetOffers) {
+	codec.List(c, &x.Offers, offer)
+	codec.String(c, &x.Currency)
+}
 
 func offer(c *codec.Coder, x *cluster.Offer) { codec.Record(c, x, OfferFields) }
 
@@ -88,6 +96,7 @@ func OfferFields(c *codec.Coder, x *cluster.Offer) {
 	codec.Int(c, &x.GPUMemory)
 	codec.Int(c, &x.Boot)
 	codec.Int(c, &x.Risk)
+	codec.String(c, &x.Fault)
 }
 
 // OfferKeyFields codes the key of an offer.
@@ -130,6 +139,38 @@ func LeaseFields(c *codec.Coder, x *cluster.Lease) {
 	codec.Bool(c, &x.Interrupted)
 	codec.Fixed(c, x.Token[:])
 	codec.Bool(c, &x.NodeGone)
+	codec.String(c, &x.Currency)
+}
+
+// LaunchRefusalFields codes why no nodes were leased for a job.
+func LaunchRefusalFields(c *codec.Coder, x *cluster.LaunchRefusal) {
+	codec.Uint(c, &x.Job)
+	codec.Int(c, &x.At)
+	codec.String(c, &x.Why)
+}
+
+// EncodeEndedLease writes a lease for the archive.
+func EncodeEndedLease(x *cluster.EndedLease) []byte {
+	c := codec.Writer(make([]byte, 0, 256))
+	codec.Record(&c, x, endedLeaseFields)
+	return c.Written()
+}
+
+// DecodeEndedLease reads what EncodeEndedLease wrote, under the promises of [Decode].
+func DecodeEndedLease(data []byte) (cluster.EndedLease, error) {
+	var x cluster.EndedLease
+	c := codec.Reader(data)
+	codec.Record(&c, &x, endedLeaseFields)
+	if err := c.Err(); err != nil {
+		return cluster.EndedLease{}, fmt.Errorf("ended lease: %w: %w", ErrMalformed, err)
+	}
+	return x, nil
+}
+
+func endedLeaseFields(c *codec.Coder, x *cluster.EndedLease) {
+	codec.Uint(c, &x.Seq)
+	codec.String(c, &x.Partition)
+	codec.Record(c, &x.Lease, LeaseFields)
 }
 
 func updateLeasesFields(c *codec.Coder, x *UpdateLeases) { codec.List(c, &x.Updates, leaseUpdate) }

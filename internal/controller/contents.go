@@ -24,6 +24,7 @@ const (
 	pieceJob
 	pieceCredits
 	pieceAudit
+	pieceLeases
 
 	pieceHead = 13
 	maxPiece  = 64 << 20
@@ -66,6 +67,7 @@ func SaveContents(w io.Writer, view *state.View, from Contents, history bool) (m
 		p.jobs(from)
 		p.rows(from, archive.CreditJournal, pieceCredits)
 		p.rows(from, archive.AuditJournal, pieceAudit)
+		p.rows(from, archive.LeaseJournal, pieceLeases)
 	}
 	return missing, p.err
 }
@@ -175,8 +177,8 @@ func (l *loading) take(kind byte, number uint64, data []byte) error {
 			return fmt.Errorf("%w: finished job %d: %w", errPiece, number, err)
 		}
 		l.records = append(l.records, recordOf(number, job, data))
-	case pieceCredits, pieceAudit:
-		j := map[byte]archive.Journal{pieceCredits: archive.CreditJournal, pieceAudit: archive.AuditJournal}[kind]
+	case pieceCredits, pieceAudit, pieceLeases:
+		j := map[byte]archive.Journal{pieceCredits: archive.CreditJournal, pieceAudit: archive.AuditJournal, pieceLeases: archive.LeaseJournal}[kind]
 		if l.rows == nil {
 			l.rows = map[archive.Journal][]archive.Row{}
 		}

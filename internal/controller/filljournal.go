@@ -7,10 +7,10 @@ import (
 	"github.com/greylag/greylag/internal/archive"
 )
 
-// fillJournals gets missing journal entries. They are not trusted: gctl verify recomputes them
-// against the head in the state.
+// fillJournals gets missing journal entries. Those of credits and of changes are not trusted: gctl verify
+// recomputes them against the head in the state.
 func (f *Filler) fillJournals(ctx context.Context) error {
-	for _, j := range []archive.Journal{archive.CreditJournal, archive.AuditJournal} {
+	for _, j := range []archive.Journal{archive.CreditJournal, archive.AuditJournal, archive.LeaseJournal} {
 		for {
 			gaps, err := f.Archive.RowGaps(j)
 			if err != nil {

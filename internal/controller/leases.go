@@ -142,9 +142,8 @@ func (l *leaseLoop) prices(now time.Time) {
 	}
 	if currency := l.replica.View().Policy().Burst.Currency; prices.Currency != currency {
 		l.log.Error("the currency of the provider differs from burst.currency of the policy: no nodes are leased", "provider", prices.Currency, "policy", currency)
-		prices.Offers = nil
 	}
-	if _, _, err := l.Propose(l.ctx, &command.SetOffers{Offers: prices.Offers}); err != nil {
+	if _, _, err := l.Propose(l.ctx, &command.SetOffers{Offers: prices.Offers, Currency: prices.Currency}); err != nil {
 		l.priced = now.Add(offersAgain)
 		l.failed("cannot record the offers of the cloud", err)
 	}

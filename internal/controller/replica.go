@@ -108,7 +108,7 @@ func (r *Replica) Apply(index uint64, at int64, commands [][]byte) []any {
 func (r *Replica) startHistory(v *state.View) error {
 	h := v.History()
 	return errors.Join(r.archive.StartAt(h.FirstJob), r.archive.StartRowsAt(archive.CreditJournal, h.Credits+1),
-		r.archive.StartRowsAt(archive.AuditJournal, h.Audit+1))
+		r.archive.StartRowsAt(archive.AuditJournal, h.Audit+1), r.archive.StartRowsAt(archive.LeaseJournal, h.Leases+1))
 }
 
 // decode reads a command that this version can carry out.
@@ -127,6 +127,9 @@ func (r *Replica) keep(index uint64, e state.Effects) {
 	}
 	if len(e.Audit) > 0 {
 		r.appendRows(index, archive.AuditJournal, auditRows(e.Audit))
+	}
+	if len(e.Leases) > 0 {
+		r.appendRows(index, archive.LeaseJournal, leaseRows(e.Leases))
 	}
 	if len(e.Finished)+len(e.Blobs) > 0 {
 		blobs := make([]archive.Blob, len(e.Blobs))
@@ -168,6 +171,14 @@ func auditRows(entries []command.AuditEntry) []archive.Row {
 	rows := make([]archive.Row, len(entries))
 	for i := range entries {
 		rows[i] = archive.Row{Seq: entries[i].Seq, Data: command.EncodeAudit(&entries[i])}
+	}
+	return rows
+}
+
+func leaseRows(ended []cluster.EndedLease) []archive.Row {
+	rows := make([]archive.Row, len(ended))
+	for i := range ended {
+		rows[i] = archive.Row{Seq: ended[i].Seq, Data: command.EncodeEndedLease(&ended[i])}
 	}
 	return rows
 }
@@ -255,7 +266,7 @@ func (r *Replica) Restore(from io.Reader) error {
 	}
 	booked, _ := view.Credits().Head()
 	audited, _ := view.Audited()
-	for j, seq := range map[archive.Journal]uint64{archive.CreditJournal: booked, archive.AuditJournal: audited} {
+	for j, seq := range map[archive.Journal]uint64{archive.CreditJournal: booked, archive.AuditJournal: audited, archive.LeaseJournal: view.EndedLeases()} {
 		if err := r.archive.ExpectRows(j, seq); err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}

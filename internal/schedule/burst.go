@@ -14,7 +14,7 @@ import (
 // state may refuse it for something that no snapshot has.
 const (
 	relaunch    = time.Minute
-	maxRelaunch = time.Hour
+	maxRelaunch = burst.MaxRelaunch
 )
 
 // proposal is a launch of an earlier pass.

@@ -34,18 +34,14 @@ func (s *clusterService) ListLeases(ctx context.Context, p *greylagv1.ListLeases
 		}
 		response.Leases = append(response.Leases, wire.WriteLease(l, jobText(v, l.Job)))
 	}
-	if view := v.Snapshot().Burst; view != nil {
-		pauses := map[cluster.OfferKey]*cluster.OfferPause{}
-		for i := range view.Pauses {
-			pauses[view.Pauses[i].Offer] = &view.Pauses[i]
+	pauses := map[cluster.OfferKey]*cluster.OfferPause{}
+	for p := range v.Pauses() {
+		if p.Until > cluster.InstantOf(s.cfg.Clock()) {
+			pauses[p.Offer] = p
 		}
-		for _, o := range view.Offers {
-			pause := pauses[o.Key()]
-			if pause != nil && pause.Until <= cluster.InstantOf(s.cfg.Clock()) {
-				pause = nil
-			}
-			response.Offers = append(response.Offers, wire.WriteOffer(o, pause))
-		}
+	}
+	for o := range v.Offers() {
+		response.Offers = append(response.Offers, wire.WriteOffer(o, pauses[o.Key()]))
 	}
 	if operator {
 		for _, x := range v.Spend(cluster.InstantOf(s.cfg.Clock())) {

@@ -329,7 +329,7 @@ func (s *clusterService) StreamSnapshot(ctx context.Context, p *greylagv1.Stream
 // wholeHistory refuses a backup with history if this controller lacks part of the history.
 func (s *clusterService) wholeHistory() error {
 	gaps, err := s.cfg.Archive.Gaps()
-	for j := range archive.Journal(2) {
+	for j := range archive.LeaseJournal + 1 {
 		rows, e := s.cfg.Archive.RowGaps(j)
 		gaps, err = append(gaps, rows...), errors.Join(err, e)
 	}

@@ -76,6 +76,8 @@ type History struct {
 	CreditsHead accounting.Hash
 	Audit       uint64
 	AuditHead   command.AuditHash
+	// Leases is the number of the last ended lease that was left out; 0 if none was.
+	Leases uint64
 }
 
 // History returns the last restore of the cluster.
@@ -91,6 +93,7 @@ func historyFields(c *codec.Coder, h *History) {
 	codec.Fixed(c, h.CreditsHead[:])
 	codec.Uint(c, &h.Audit)
 	codec.Fixed(c, h.AuditHead[:])
+	codec.Uint(c, &h.Leases)
 }
 
 // restored records a restore. The backup lacks some records, and they stay absent: the finished
@@ -108,6 +111,7 @@ func (s *State) restored(c *command.Restored) command.Result {
 		}
 		h.Credits, h.CreditsHead = s.credits.Ledger().Head()
 		h.Audit, h.AuditHead = s.audited.seq, s.audited.head
+		h.Leases = s.leases.Ended()
 	}
 	s.history = h
 	s.hosts.ForgetRotation()

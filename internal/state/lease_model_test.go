@@ -16,6 +16,7 @@ func (x *chaos) renting(p *cluster.Policy) {
 	p.Partitions = append(p.Partitions, cluster.Partition{Name: "cloud", Nodes: []string{cluster.LeasedNodes}, Down: x.pick(30) == 0})
 	p.Burst.On, p.Burst.MonthlyLimit, p.Burst.IdleTime = x.pick(6) > 0, int64(x.pick(4))*cluster.OneUnit, time.Duration(x.pick(3))*10*time.Second
 	p.Burst.Budgets = []cluster.RentalBudget{{Account: "physics", Monthly: cluster.OneUnit}, {Account: "uni", Monthly: 2 * cluster.OneUnit}}[:x.pick(3)]
+	p.Burst.Currency = []string{"USD", "EUR"}[x.pick(9)/8]
 	p.Burst.BootTimeout = time.Duration(1+x.pick(3)) * 20 * time.Second
 	if p.Burst.MonthlyLimit == 0 {
 		p.Burst.On = false
@@ -74,7 +75,7 @@ func (x *chaos) burst() command.Command {
 }
 
 func (x *chaos) offers() command.Command {
-	c := &command.SetOffers{}
+	c := &command.SetOffers{Currency: []string{"", "USD", "EUR"}[x.pick(3)]}
 	for i := range x.pick(4) {
 		c.Offers = append(c.Offers, cluster.Offer{
 			Name: fmt.Sprint("p", i), Market: cluster.Market(x.pick(3)), Region: "us", Price: int64(x.pick(5)) * cluster.OneUnit, CPUs: 8, GPUs: 4, Memory: cluster.GiB,
@@ -112,11 +113,11 @@ func (x *chaos) leaseEvents(l *cluster.Lease) command.Command {
 		cluster.LeaseRequested:   {command.LaunchDelayed, command.LeaseStarted, command.LeaseStarted, command.LeaseStarted, command.LaunchFailed},
 		cluster.LeaseLaunched:    {0, 0, command.LeaseEnded},
 		cluster.LeaseJoined:      {0},
-		cluster.LeaseRunning:     {0, 0, command.LeaseReclaimed, command.LeaseEnded},
+		cluster.LeaseRunning:     {0, 0, command.LeaseReclaimed, command.LeaseEnded, command.LeaseMismatched},
 		cluster.LeaseTerminating: {command.LeaseConsole, command.LeaseEnded, command.LeaseStarted, command.LaunchFailed},
 	}
 	for range 1 + x.pick(3) {
-		event := command.LeaseEvent(x.pick(9))
+		event := command.LeaseEvent(x.pick(10))
 		if list := likely[l.State]; len(list) > 0 && x.pick(8) > 0 {
 			event = list[x.pick(len(list))]
 		}

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ func (t *tables) leaseEnv() *leases.Env {
 func (s *State) ofLeases(c command.Command) command.Result {
 	switch c := c.(type) {
 	case *command.SetOffers:
-		s.leases.SetOffers(s.now, c)
+		s.leases.SetOffers(s.leaseEnv(), c)
 	case *command.UpdateLeases:
 		s.updateLeases(c)
 	case *command.EndLeases:
@@ -55,6 +56,7 @@ func (s *State) launch(c *cluster.Launch, planned uint64) string {
 		return "the job is held"
 	}
 	if why := s.leases.Refused(s.leaseEnv(), c, j, s.job); why != "" {
+		s.leases.Refuse(s.leaseEnv(), c.Job, why)
 		return why
 	}
 	s.leases.Launch(s.leaseEnv(), c, j.Spec)
@@ -103,12 +105,24 @@ func (s *State) putLease(l *cluster.Lease) {
 
 // storeLease is putLease without the other leases of the launch.
 func (s *State) storeLease(l *cluster.Lease) {
+	ended := s.leases.Ended()
 	s.leases.Put(s.leaseEnv(), l)
 	if l.Live() {
 		s.followLease(l)
-	} else {
-		s.removeLeased(l)
+		return
 	}
+	if seq := s.leases.Ended(); seq > ended {
+		s.archiveLease(seq, l)
+	}
+	s.removeLeased(l)
+}
+
+// archiveLease gives a lease that has ended to the archive.
+func (s *State) archiveLease(seq uint64, l *cluster.Lease) {
+	part, _ := s.policy.Cloud()
+	x := cluster.EndedLease{Seq: seq, Partition: part.Name, Lease: *l}
+	x.Lease.Token, x.Lease.Console = cluster.Digest{}, ""
+	s.effects.Leases = append(s.effects.Leases, x)
 }
 
 // followLease changes the record of the node of a lease, if it is registered: only jobs that the lease admits run there,
@@ -306,7 +320,7 @@ func (s *State) leaseDead(node string) {
 // tickLeases applies the deadlines of leases.
 func (s *State) tickLeases() {
 	s.leases.Forget(s.now, tickForget)
-	var needed map[string]cluster.Instant
+	var planned map[string][]*cluster.Job
 	for _, due := range s.leases.Due(s.now, tickLeases) {
 		l, known := s.leases.Get(due.ID)
 		if !known || l.Deadline == 0 || l.Deadline > s.now {
@@ -322,11 +336,11 @@ func (s *State) tickLeases() {
 			s.putLease(next)
 			continue
 		}
-		if needed == nil {
-			needed = s.burstStarts()
+		if planned == nil {
+			planned = s.burstStarts()
 		}
 		keep := s.leaseEnv().IdleTime(l)
-		if at, is := needed[l.Account]; is && at <= s.now.Add(keep) {
+		if s.needed(l, planned[l.Account], s.now.Add(keep)) {
 			s.putLease(s.leaseEnv().Kept(l, s.now.Add(keep)))
 			continue
 		}
@@ -334,19 +348,52 @@ func (s *State) tickLeases() {
 	}
 }
 
-// burstStarts returns the earliest planned start of the pending jobs that may run on leased nodes, by account.
-// O(pending jobs).
-func (s *State) burstStarts() map[string]cluster.Instant {
-	first := map[string]cluster.Instant{}
+// maxBurstStarts bounds the jobs of an account that are compared with an idle node.
+const maxBurstStarts = 100
+
+// burstStarts returns the pending jobs that may run on leased nodes and have a planned start, by account: those that start
+// first, the earliest first. O(pending jobs log n).
+func (s *State) burstStarts() map[string][]*cluster.Job {
+	jobs := map[string][]*cluster.Job{}
 	for _, j := range s.pending.All() {
-		if j.Planned == 0 || j.Hold != cluster.NotHeld || !j.Spec.Burst.On() {
-			continue
-		}
-		if at, known := first[j.Spec.Account]; !known || j.Planned < at {
-			first[j.Spec.Account] = j.Planned
+		if j.Planned > 0 && j.Hold == cluster.NotHeld && j.Spec.Burst.On() {
+			jobs[j.Spec.Account] = append(jobs[j.Spec.Account], j)
 		}
 	}
-	return first
+	for account, list := range jobs {
+		slices.SortFunc(list, func(a, b *cluster.Job) int { return cmp.Or(cmp.Compare(a.Planned, b.Planned), cmp.Compare(a.ID, b.ID)) })
+		jobs[account] = list[:min(len(list), maxBurstStarts)]
+	}
+	return jobs
+}
+
+// needed reports whether one of the jobs, by their planned starts, starts until an instant and fits on the idle node of a
+// lease. O(jobs).
+func (s *State) needed(l *cluster.Lease, jobs []*cluster.Job, until cluster.Instant) bool {
+	n, known := s.nodes.Get(l.ID.NodeName())
+	part, cloud := s.policy.Cloud()
+	if !known || !cloud {
+		return false
+	}
+	for _, j := range jobs {
+		if j.Planned > until {
+			return false
+		}
+		end := max(j.Planned, s.now).Add(j.Spec.TimeLimit)
+		if j.Spec.TimeLimit > 0 && slices.Contains(j.Spec.AllPartitions(), part.Name) && s.leasedElsewhere(j, n.Name, end) == "" && suits(&j.Spec.Request, n) {
+			return true
+		}
+	}
+	return false
+}
+
+// suits reports whether a node that has no job has what a request needs of each of its nodes.
+func suits(r *cluster.Request, n *cluster.Node) bool {
+	f := cluster.NewNodeFilter(r)
+	for range f.Capacity(n, cluster.NodeUse{}) {
+		return false
+	}
+	return f.Suits(n)
 }
 
 // updateLeases records what happened to leases.
@@ -374,6 +421,12 @@ func (s *State) takeEvent(u *command.LeaseUpdate, l *cluster.Lease) {
 	case u.Event == command.LeaseReclaimed:
 		s.takeBack(l)
 		return
+	case u.Event == command.LeaseMismatched:
+		s.leases.Pause(s.now, l.Offer.Key(), leases.NotAllowed, l.ID.NodeName()+": "+l.Why)
+		if l.State == cluster.LeaseDraining {
+			s.takeBack(l)
+			return
+		}
 	case l.Interrupted:
 		s.endInterrupted(l.ID.NodeName())
 	}

@@ -24,8 +24,11 @@ func (v *View) LeaseByToken(hash cluster.Digest, instance string) (l *cluster.Le
 	return l, launch != nil
 }
 
-// Offers yields the offers of the cloud by name and market.
-func (v *View) Offers() iter.Seq[*cluster.Offer] { return v.leases.Offers() }
+// EndedLeases returns the number of leases that have ended since the cluster began: the number of the newest in the archive.
+func (v *View) EndedLeases() uint64 { return v.leases.Ended() }
+
+// Offers yields the offers of the cloud by name and market, also those that are never used.
+func (v *View) Offers() iter.Seq[*cluster.Offer] { return v.leases.AllOffers() }
 
 // Pauses yields the pauses of offers, also those that are over, by offer.
 func (v *View) Pauses() iter.Seq[*cluster.OfferPause] { return v.leases.Pauses() }

@@ -78,6 +78,9 @@ func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
 // partition was removed wait until it is back.
 func (s *State) setPolicy(p *cluster.Policy) {
 	p.Version = s.policy.Version + 1
+	if p.Burst.Currency != s.policy.Burst.Currency {
+		s.leases.DropOffers()
+	}
 	s.policy = p
 	s.accounts.SetHalfLife(s.now, p.Scheduling.FairShare.HalfLife)
 	s.policyHash = s.hashPolicy()

@@ -252,6 +252,7 @@ type Effects struct {
 	Changed  []Change             // in the order they happened
 	Entries  []accounting.Entry   // of the journal of credits, ascending by Seq without gaps, to be archived
 	Audit    []command.AuditEntry // of the audit journal, likewise
+	Leases   []cluster.EndedLease // that have ended, likewise
 }
 
 // Finished is a job that has ended. Seq numbers finished jobs 1, 2, 3, ... in the

@@ -76,6 +76,18 @@ func (x *script) ofLeases(verb string, w scriptLine) string {
 		return x.apply(&command.Restored{Taken: x.now})
 	case "leases":
 		return x.leases()
+	case "offered":
+		var lines []string
+		for o := range x.s.View().Offers() {
+			lines = append(lines, strings.TrimSuffix(fmt.Sprintf("%s (%s) %s: %s", o.Name, o.Market, cluster.FormatMoney(o.Price), o.Fault), ": "))
+		}
+		return strings.Join(lines, "\n")
+	case "refused":
+		var lines []string
+		for _, r := range x.s.View().Snapshot().Burst.Refused {
+			lines = append(lines, fmt.Sprintf("%s at %s: %s", r.Job, r.At.Sub(1), r.Why))
+		}
+		return strings.Join(lines, "\n")
 	case "left":
 		var lines []string
 		left := x.s.View().Snapshot().Burst.Left
@@ -112,6 +124,7 @@ func (x *script) burst(w scriptLine) string {
 	p.Partitions[0].Burst, p.Partitions[1].DefaultTime = burstMode(w.keys["default"]), time.Hour
 	b := &p.Burst
 	b.On, b.MonthlyLimit, b.MaxNodes, b.Regions, b.IdleTime = !w.has("off"), w.money("monthly"), int32(w.number("max", 0)), w.list("regions"), w.duration("idle")
+	b.Currency = cmp.Or(w.keys["currency"], b.Currency)
 	if w.has("nocloud") {
 		p.Partitions, b.On = p.Partitions[:1], false
 	}
@@ -137,7 +150,7 @@ func (x *script) burst(w scriptLine) string {
 
 // offers is a list of NAME,MARKET,REGION,PRICE[,GPUS], priced age= ago.
 func (x *script) offers(w scriptLine) string {
-	c := &command.SetOffers{}
+	c := &command.SetOffers{Currency: w.keys["currency"]}
 	for _, one := range w.plain {
 		f := strings.Split(one, ",")
 		o := cluster.Offer{Name: f[0], Market: market(f[1]), Region: f[2], Type: "p5", PricedAt: x.now.Add(-w.duration("age")), CPUs: 16, Memory: 64 * cluster.GiB, GPUType: "h100", Boot: 2 * time.Minute}
@@ -172,7 +185,7 @@ func (x *script) launch(w scriptLine) cluster.Launch {
 
 // leaseUpdate is "1 started instance=i-1 price=3.50".
 func (x *script) leaseUpdate(w scriptLine) command.LeaseUpdate {
-	events := []string{"", "requested", "delayed", "failed", "started", "reclaimed", "ended", "console"}
+	events := []string{"", "requested", "delayed", "failed", "started", "reclaimed", "ended", "console", "mismatched"}
 	u := command.LeaseUpdate{
 		Lease: cluster.LeaseID(id(w.plain[0])), Event: command.LeaseEvent(slices.Index(events, w.plain[1])), Try: uint32(w.number("try", 1)),
 		Instance: w.keys["instance"], Address: w.keys["address"], Price: w.money("price"), Capacity: w.has("capacity"), Interrupted: w.has("interrupted"),

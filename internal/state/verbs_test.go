@@ -61,7 +61,7 @@ func (x *script) run(line string) string {
 		return x.ofCredits(verb, w)
 	case "qos":
 		return x.qos(w)
-	case "offers", "burst", "launch", "lease", "endleases", "leases", "pauses", "spend", "left", "restored":
+	case "offers", "offered", "refused", "burst", "launch", "lease", "endleases", "leases", "pauses", "spend", "left", "restored":
 		return x.ofLeases(verb, w)
 	case "jobs", "request", "partitions":
 		return x.ofJobs(verb, w)

@@ -23,7 +23,7 @@ func WriteLease(l *cluster.Lease, job string) *greylagv1.Lease {
 func WriteOffer(o *cluster.Offer, pause *cluster.OfferPause) *greylagv1.CloudOffer {
 	out := &greylagv1.CloudOffer{
 		Name: o.Name, Market: o.Market.String(), Region: o.Region, Type: o.Type, Price: o.Price, Priced: Timestamp(o.PricedAt),
-		Cpus: o.CPUs, Memory: int64(o.Memory), Gpus: o.GPUs, GpuType: o.GPUType, Boot: durationpb.New(o.Boot),
+		Cpus: o.CPUs, Memory: int64(o.Memory), Gpus: o.GPUs, GpuType: o.GPUType, Boot: durationpb.New(o.Boot), Fault: o.Fault,
 	}
 	if pause != nil {
 		out.Paused, out.PauseReason = Timestamp(pause.Until), pause.Why

@@ -143,6 +143,8 @@ type Offer struct {
 	GPUMemory Bytes
 	Boot      time.Duration // from the request until the node has joined: the 90th percentile
 	Risk      int32         // of an interruption within an hour, in millionths; 0: unknown
+	// Fault is why it is never used, such as a price of 0; "" for an offer that may be used. The other fields may be zero.
+	Fault string
 }
 
 // Key identifies an offer.
@@ -180,6 +182,15 @@ type BurstView struct {
 	// Left is what may still be committed in this month by account, and under "" for the cluster. An account without an
 	// entry has no budget of its own. The budgets of its ancestors count too.
 	Left map[string]int64
+	// Refused are decisions that were not carried out, by job: the newest of each job.
+	Refused []LaunchRefusal
+}
+
+// LaunchRefusal says why no nodes were leased for a job although a plan said so.
+type LaunchRefusal struct {
+	Job JobID
+	At  Instant
+	Why string
 }
 
 // Launch is the decision to lease nodes for one job: all of them or none, by one request to the cloud.

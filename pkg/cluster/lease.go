@@ -48,8 +48,8 @@ func (s LeaseState) String() string {
 	return leaseStateNames[s]
 }
 
-// Lease is one rented node. A Lease is replaced, never changed in place. Money is in millionths of the policy's
-// currency.
+// Lease is one rented node. A Lease is replaced, never changed in place. Money is in millionths of its
+// Currency.
 type Lease struct {
 	ID      LeaseID
 	Launch  LeaseID // the first of the leases that one request is for; its own ID if it is the first
@@ -75,6 +75,7 @@ type Lease struct {
 	Reserved  int64   // committed for it; 0 once it is Gone
 	Cost      int64   // once it is Gone
 	Month     Instant // start of the month (UTC) whose budgets it counts in: that of the decision
+	Currency  string  // of all its amounts: that of the policy at the decision
 
 	Instance string // instance ID; "" before it is launched
 	Address  string
@@ -88,6 +89,14 @@ type Lease struct {
 	Console     string // the end of the console output of an instance that never joined; at most MaxConsole bytes
 	Token       Digest // hash of the join token of the launch
 	NodeGone    bool   // its node is no longer registered
+}
+
+// EndedLease is a lease whose instance no longer exists, as it is archived.
+type EndedLease struct {
+	// Seq numbers ended leases 1, 2, 3, ... in the order in which they became GONE, equal on every controller.
+	Seq       uint64
+	Partition string // of the node, when the lease ended; "" if no partition had leased nodes
+	Lease     Lease  // without its Token and Console; Since is when it became GONE
 }
 
 // MaxConsole bounds the console output that is kept of an instance, in bytes.

@@ -68,7 +68,7 @@ func Run(ctx context.Context, cfg Config) (failed int, err error) {
 	var b [5]byte
 	rand.Read(b[:]) // never fails (crypto/rand)
 	c := &checking{Config: cfg, ctx: ctx, cluster: "check-" + hex.EncodeToString(b[:]), ids: map[string]bool{}}
-	c.Provider.ClusterID = c.cluster
+	c.Provider.ClusterID, c.Provider.Strict = c.cluster, true
 	c.program = burst.New(c.Provider)
 	defer func() {
 		c.cleanUp(context.WithoutCancel(ctx))

@@ -7,6 +7,7 @@ package instances
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -177,6 +178,9 @@ func (c *comparison) instance(l *cluster.Lease) {
 		if x.Reclaim > 0 && l.Reclaim == 0 {
 			c.out.Updates = append(c.out.Updates, command.LeaseUpdate{Lease: l.ID, Event: command.LeaseReclaimed, Reclaim: x.Reclaim})
 		}
+		if u, differs := mismatch(l, x); differs && l.State < cluster.LeaseTerminating && l.Reclaim == 0 {
+			c.out.Updates = append(c.out.Updates, u)
+		}
 		if l.State == cluster.LeaseTerminating {
 			if l.Joined == 0 && l.Console == "" && c.since("console/"+l.Instance) == 0 {
 				c.out.Console = append(c.out.Console, l)
@@ -184,6 +188,21 @@ func (c *comparison) instance(l *cluster.Lease) {
 			c.out.Terminate = append(c.out.Terminate, l.Instance)
 		}
 	}
+}
+
+// mismatch returns the event of a lease whose instance is not what was requested; false if it is.
+func mismatch(l *cluster.Lease, x *cluster.Instance) (command.LeaseUpdate, bool) {
+	u := command.LeaseUpdate{Lease: l.ID, Event: command.LeaseMismatched, Instance: x.ID}
+	switch {
+	case x.Type != "" && x.Type != l.Offer.Type:
+		u.Why = fmt.Sprintf("its instance is of type %s, and %s was requested", x.Type, l.Offer.Type)
+	case x.Price > l.MaxPrice:
+		u.Price = x.Price
+		u.Why = fmt.Sprintf("its price is %s an hour, above the %s of its request", cluster.FormatMoney(x.Price), cluster.FormatMoney(l.MaxPrice))
+	default:
+		return u, false
+	}
+	return u, true
 }
 
 // orphans ends the instances that no lease explains.

@@ -19,7 +19,7 @@ func text(a *Actions) string {
 		words = append(words, fmt.Sprintf("launch %d×%d", group[0].Launch, len(group)))
 	}
 	for _, u := range a.Updates {
-		word := map[command.LeaseEvent]string{command.LeaseStarted: "started", command.LeaseEnded: "ended", command.LeaseReclaimed: "reclaimed"}[u.Event]
+		word := map[command.LeaseEvent]string{command.LeaseStarted: "started", command.LeaseEnded: "ended", command.LeaseReclaimed: "reclaimed", command.LeaseMismatched: "mismatched"}[u.Event]
 		words = append(words, strings.TrimSpace(fmt.Sprintf("%s %d %s", word, u.Lease, u.Instance)))
 	}
 	for _, l := range a.Console {
@@ -36,7 +36,7 @@ func text(a *Actions) string {
 
 // lease returns a lease of a launch of two.
 func lease(id cluster.LeaseID, state cluster.LeaseState, try uint32, instance string) *cluster.Lease {
-	return &cluster.Lease{ID: id, Launch: 1, Nodes: 2, State: state, Try: try, Instance: instance, Since: now}
+	return &cluster.Lease{ID: id, Launch: 1, Nodes: 2, State: state, Try: try, Instance: instance, Since: now, MaxPrice: 4, Offer: cluster.Offer{Type: "p5"}}
 }
 
 func instance(id string, try uint32) cluster.Instance {
@@ -52,6 +52,8 @@ func TestCompare(t *testing.T) {
 	t.Parallel()
 	const planned, requested, launched, terminating = cluster.LeasePlanned, cluster.LeaseRequested, cluster.LeaseLaunched, cluster.LeaseTerminating
 	noticed, old, foreign := instance("a", 1), instance("old", 1), instance("x", 1)
+	costly, other := instance("a", 1), instance("a", 1)
+	costly.Price, other.Type = 5, "q6"
 	noticed.Reclaim, old.Launched, foreign.Launch = now.Add(time.Minute), now.Add(-OrphanAfter), 9
 	for _, x := range []struct {
 		name      string
@@ -75,6 +77,9 @@ func TestCompare(t *testing.T) {
 		{"a new instance is not shown at once", []*cluster.Lease{lease(1, launched, 1, "a")}, nil, "", "ended 1"},
 		{"an instance has ended", []*cluster.Lease{lease(1, launched, 1, "a")}, []cluster.Instance{ended(instance("a", 1))}, "ended 1", "ended 1"},
 		{"a notice in the list", []*cluster.Lease{lease(1, launched, 1, "a")}, []cluster.Instance{noticed}, "reclaimed 1", "reclaimed 1"},
+		{"a price above the highest", []*cluster.Lease{lease(1, launched, 1, "a")}, []cluster.Instance{costly}, "mismatched 1 a", "mismatched 1 a"},
+		{"a price above the highest, at the end", []*cluster.Lease{lease(1, terminating, 1, "a")}, []cluster.Instance{costly}, "console a, terminate a", "terminate a"},
+		{"another type", []*cluster.Lease{lease(1, launched, 1, "a")}, []cluster.Instance{other}, "mismatched 1 a", "mismatched 1 a"},
 		{"an end with the console output", []*cluster.Lease{lease(1, terminating, 1, "a")}, []cluster.Instance{instance("a", 1)}, "console a, terminate a", "terminate a"},
 		{"no longer wanted, before an answer", []*cluster.Lease{lease(1, terminating, 1, "")}, nil, "", "ended 1"},
 		{"no longer wanted, and there is an instance", []*cluster.Lease{lease(1, terminating, 1, "")}, []cluster.Instance{instance("a", 1)}, "started 1 a", "started 1 a"},

@@ -55,7 +55,10 @@ func (v *View) Choose(c *Candidate) Choice {
 		q = v.nearest(c)
 	}
 	v.fill(&x, c, q)
+	refusal, refused := v.refused[c.Job.ID]
 	switch at, settled := v.settled(c.Job); {
+	case pays && refused:
+		x.Why = fmt.Sprintf("not sent to the cloud: refused at %s: %s; it is decided again within %s", words.Instant(refusal.At), refusal.Why, elapsed(MaxRelaunch))
 	case !pays:
 		x.Why = v.shortfall(c, q)
 	case !settled:

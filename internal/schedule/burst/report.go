@@ -19,9 +19,13 @@ func Report(t *Tables, snap *cluster.Snapshot, jobs *eligible.JobList, list []Ca
 	}
 	shot.Burst = &view
 	list = slices.Clone(list)
-	admit := func(*Candidate) bool { return true }
+	var v *View
+	admit := func(c *Candidate) bool {
+		_, refused := v.refused[c.Job.ID]
+		return !refused
+	}
 	for len(all) < maxCommits {
-		v := t.View(&shot, jobs)
+		v = t.View(&shot, jobs)
 		best, _ := v.best(list, admit)
 		if best == nil {
 			break
@@ -31,7 +35,7 @@ func Report(t *Tables, snap *cluster.Snapshot, jobs *eligible.JobList, list []Ca
 		view = v.with(best, &x)
 		list = slices.DeleteFunc(list, func(c Candidate) bool { return c.Job.ID == x.Job })
 	}
-	v := t.View(&shot, jobs)
+	v = t.View(&shot, jobs)
 	for i := range list {
 		all = append(all, v.Choose(&list[i]))
 	}

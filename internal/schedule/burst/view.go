@@ -13,6 +13,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
+// MaxRelaunch is the longest time after which a launch that became no leases is decided again.
+const MaxRelaunch = time.Hour
+
 // Candidate is a pending job that may run on leased nodes.
 type Candidate struct {
 	Job    *cluster.Job
@@ -89,6 +92,8 @@ type View struct {
 	tree   *cluster.AccountTree
 	view   *cluster.BurstView
 	leases map[cluster.JobID][]*cluster.Lease // live ones, by the job that waits for them
+	// refused are decisions that the state refused a short time ago, by job.
+	refused map[cluster.JobID]cluster.LaunchRefusal
 }
 
 // budget is the tightest budget of an account.
@@ -101,13 +106,18 @@ type budget struct {
 func (t *Tables) View(snap *cluster.Snapshot, jobs *eligible.JobList) *View {
 	v := &View{
 		Tables: t, now: snap.Now, policy: &snap.Policy.Burst, tree: eligible.TreeOf(snap), view: snap.Burst,
-		leases: map[cluster.JobID][]*cluster.Lease{},
+		leases: map[cluster.JobID][]*cluster.Lease{}, refused: map[cluster.JobID]cluster.LaunchRefusal{},
 	}
 	if v.view == nil {
 		v.view = &cluster.BurstView{}
 	}
 	if t.terms == nil || !t.terms.same(snap, v.view.Offers) {
 		t.terms, t.market = newTerms(snap, v.view.Offers), nil
+	}
+	for _, r := range v.view.Refused {
+		if r.At.Add(MaxRelaunch) > v.now {
+			v.refused[r.Job] = r
+		}
 	}
 	for _, l := range v.view.Leases {
 		if l.Live() && l.For != 0 {

@@ -44,13 +44,14 @@ func MonthOf(at cluster.Instant) cluster.Instant {
 }
 
 // costOf returns what a lease has cost when its instance has ended. said is what the cloud says; -1 for nothing. The
-// cloud refuses a price above the maximum: a cost that only such a price could cause is not believed.
+// cloud refuses a price above the maximum: a cost that only such a price could cause is not believed, unless the list of
+// the cloud has shown that price.
 func costOf(l *cluster.Lease, said int64) int64 {
 	if l.Launched == 0 {
 		return 0
 	}
 	ran := max(min(l.Ended.Sub(l.Launched), l.Lifetime), minBilled) // a late end is one that was noticed late: it powers itself off
-	if said >= 0 && said <= Amount(l.MaxPrice, ran+time.Hour) {
+	if said >= 0 && said <= Amount(max(l.MaxPrice, l.Price), ran+time.Hour) {
 		return said
 	}
 	if l.Interrupted && l.Offer.Market == cluster.Spot && ran < time.Hour {
@@ -82,7 +83,7 @@ func (x *Leases) spend(e *Env, l *cluster.Lease) {
 		return
 	}
 	for name := range e.chain(l.Account) {
-		key := account{l.Month, name}
+		key := account{l.Month, l.Currency, name}
 		old, _ := x.spent.Get(key)
 		x.spent.Set(key, sum(old, l.Cost))
 	}
@@ -98,12 +99,12 @@ func limits(p *cluster.BurstPolicy) map[string]int64 {
 	return all
 }
 
-// committed returns what is committed for live leases of a month, by account with those above it, and the cluster.
-// O(leases × accounts above them).
+// committed returns the worst-case costs of the live leases of a month in the policy's currency, by account with those above
+// it, and the cluster. O(leases × accounts above them).
 func (x *Leases) committed(e *Env, month cluster.Instant) map[string]int64 {
 	all := map[string]int64{}
 	for l := range x.Live() {
-		if l.Month == month {
+		if l.Month == month && l.Currency == e.Policy.Burst.Currency {
 			for name := range e.chain(l.Account) {
 				all[name] = sum(all[name], l.Reserved)
 			}
@@ -117,7 +118,7 @@ func (x *Leases) Left(e *Env) map[string]int64 {
 	month := MonthOf(e.Now)
 	committed, left := x.committed(e, month), limits(&e.Policy.Burst)
 	for name, limit := range left {
-		spent, _ := x.spent.Get(account{month, name})
+		spent, _ := x.spent.Get(account{month, e.Policy.Burst.Currency, name})
 		left[name] = max(0, limit-min(limit, sum(spent, committed[name])))
 	}
 	return left
@@ -152,13 +153,15 @@ type Spend struct {
 	Limited   bool // it has a budget
 }
 
-// SpendOf returns the costs of the month of an instant, by account: those that have costs or a budget. O(leases ×
+// SpendOf returns the costs of the month of an instant in the policy's currency, by account: those that have costs or a
+// budget. O(leases ×
 // accounts above them + accounts).
 func (x *Leases) SpendOf(e *Env, at cluster.Instant) []Spend {
 	month := MonthOf(at)
 	rows := map[string]Spend{}
-	for k, amount := range x.spent.From(account{month: month}) {
-		if k.month != month {
+	currency := e.Policy.Burst.Currency
+	for k, amount := range x.spent.From(account{month: month, currency: currency}) {
+		if k.month != month || k.currency != currency {
 			break
 		}
 		rows[k.name] = Spend{Account: k.name, Spent: amount}
@@ -184,12 +187,18 @@ func (x *Leases) SpendOf(e *Env, at cluster.Instant) []Spend {
 // keptMonths is for how long costs are kept.
 const keptMonths = 400 * 24 * time.Hour
 
-// Forget drops pauses that have no effect any longer, and the costs of months long ago, at most that many.
+// Forget drops pauses and refusals that have no effect any longer, and the costs of months long ago, at most that many.
 func (x *Leases) Forget(now cluster.Instant, most int) {
 	pauses := x.pauses.Map.Clone()
 	for key, p := range pauses.All() {
 		if p.Until.Add(pauseMemory) <= now {
 			x.pauses.Delete(key)
+		}
+	}
+	refused := x.refused.Map.Clone()
+	for job, r := range refused.All() {
+		if r.At.Add(keptRefusal) <= now {
+			x.refused.Delete(job)
 		}
 	}
 	for ; most > 0; most-- {

@@ -48,10 +48,13 @@ func (x *Leases) Check() (faults []error) {
 	}
 	for key, amount := range x.spent.All() {
 		if amount <= 0 || key.month != MonthOf(key.month) {
-			fault("account %q spent %d in month %d", key.name, amount, key.month)
+			fault("account %q spent %d %s in month %d", key.name, amount, key.currency, key.month)
 		}
 	}
-	return append(faults, x.all.Check(), x.offers.Check(), x.pauses.Check(), x.spent.Check())
+	if x.refused.Len() > maxRefused || uint64(x.gone.Len()) > x.ended || x.ended >= uint64(x.next) && x.ended > 0 {
+		fault("%d refusals; %d leases have ended, %d are kept, the next is %d", x.refused.Len(), x.ended, x.gone.Len(), x.next)
+	}
+	return append(faults, x.all.Check(), x.offers.Check(), x.pauses.Check(), x.spent.Check(), x.refused.Check())
 }
 
 // checkLease checks one lease.

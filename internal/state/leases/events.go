@@ -182,6 +182,8 @@ func (x *Leases) Events(e *Env, u *command.LeaseUpdate) (list []*cluster.Lease) 
 		add(e.Reclaimed(l, u.Reclaim))
 	case command.LeaseEnded:
 		add(e.gone(l, u))
+	case command.LeaseMismatched:
+		add(e.mismatched(l, u))
 	case command.LeaseConsole:
 		if l.State >= cluster.LeaseLaunched && l.Console == "" && u.Console != "" {
 			n := *l
@@ -190,6 +192,27 @@ func (x *Leases) Events(e *Env, u *command.LeaseUpdate) (list []*cluster.Lease) 
 		}
 	}
 	return list
+}
+
+// mismatchNotice is the time that jobs have to save their work on an instance that is not what was requested.
+const mismatchNotice = 2 * time.Minute
+
+// mismatched returns a lease whose instance is not what was requested; nil if it does not change. It ends at once, unless
+// its node has jobs: these get a notice first, as if the cloud took the instance back.
+func (e *Env) mismatched(l *cluster.Lease, u *command.LeaseUpdate) *cluster.Lease {
+	if l.State < cluster.LeaseLaunched || l.State > cluster.LeaseDraining || l.Reclaim != 0 {
+		return nil
+	}
+	n := *l
+	if u.Price > l.MaxPrice {
+		n.Price = min(u.Price, cluster.MaxOfferPrice)
+	}
+	why := cmp.Or(u.Why, "its instance is not what was requested")
+	if l.Joined == 0 || l.IdleSince > 0 {
+		return e.moved(&n, cluster.LeaseTerminating, why)
+	}
+	n.Reclaim = e.Now.Add(mismatchNotice)
+	return e.moved(&n, cluster.LeaseDraining, why)
 }
 
 // launchEvent returns a lease after an event of its launch; nil if it does not change.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/schedule/words"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -29,6 +30,8 @@ func (x *Leases) Refused(e *Env, c *cluster.Launch, j *cluster.Job, jobOf func(c
 		return "nodes are already leased for the job"
 	case o == nil:
 		return fmt.Sprintf("there is no offer %s (%s)", c.Offer.Name, c.Offer.Market)
+	case o.Fault != "":
+		return fmt.Sprintf("offer %s (%s) is not used: %s", o.Name, o.Market, o.Fault)
 	case o.PricedAt.Add(cluster.MaxPriceAge) < e.Now:
 		return fmt.Sprintf("the price of %s (%s) is older than %s", o.Name, o.Market, cluster.MaxPriceAge)
 	case c.Nodes < 1 || c.Nodes > maxLaunchNodes || c.MaxPrice > 2*cluster.MaxOfferPrice || c.Lifetime > maxLifetime:
@@ -50,11 +53,24 @@ func (x *Leases) Refused(e *Env, c *cluster.Launch, j *cluster.Job, jobOf func(c
 		return why
 	}
 	if most := j.Spec.Burst.MaxCost; most > 0 {
-		if all := sum(c.Cost, x.costOfAttempt(j.ID, c.Attempt)); all > most {
-			return fmt.Sprintf("worst-case cost %s of the leases of this attempt exceeds --burst-max-cost=%s", e.money(all), cluster.FormatMoney(most))
+		if had := x.costOfAttempt(e, j.ID, c.Attempt); sum(c.Cost, had) > most {
+			return fmt.Sprintf("worst-case cost %s, after %s for earlier leases of this attempt, exceeds --burst-max-cost=%s", e.money(c.Cost), e.money(had), cluster.FormatMoney(most))
 		}
 	}
 	return x.overBudget(e, j.Spec.Account, c.Cost)
+}
+
+// The refusals that are kept.
+const (
+	maxRefused  = 1000
+	keptRefusal = 2 * time.Hour // the scheduler decides again within an hour
+)
+
+// Refuse records why no nodes were leased for a job.
+func (x *Leases) Refuse(e *Env, job cluster.JobID, why string) {
+	if x.refused.Len() < maxRefused || x.refused.Has(job) {
+		x.refused.Set(job, &cluster.LaunchRefusal{Job: job, At: e.Now, Why: command.Sanitize(why)})
+	}
 }
 
 // refuseMarket returns why a job may not use nodes of a market and region; "" if it may. O(QOS).
@@ -95,10 +111,10 @@ func (x *Leases) tooManyNodes(e *Env, c *cluster.Launch, j *cluster.Job, jobOf f
 	return ""
 }
 
-// costOfAttempt returns what the leases of an attempt have cost, or may cost. O(leases).
-func (x *Leases) costOfAttempt(job cluster.JobID, attempt cluster.Attempt) (amount int64) {
+// costOfAttempt returns what the leases of an attempt have cost, or may cost, in the policy's currency. O(leases).
+func (x *Leases) costOfAttempt(e *Env, job cluster.JobID, attempt cluster.Attempt) (amount int64) {
 	for _, l := range x.all.All() {
-		if l.Job == job && l.Attempt == attempt {
+		if l.Job == job && l.Attempt == attempt && l.Currency == e.Policy.Burst.Currency {
 			amount = sum(amount, sum(l.Reserved, l.Cost))
 		}
 	}
@@ -112,13 +128,14 @@ func (x *Leases) offer(key cluster.OfferKey) *cluster.Offer {
 
 // Launch stores the leases of a launch that is not refused, and sets its cost aside. O(nodes × log n).
 func (x *Leases) Launch(e *Env, c *cluster.Launch, spec *cluster.JobSpec) {
+	x.refused.Delete(c.Job)
 	first := x.next
 	x.next += cluster.LeaseID(c.Nodes)
 	for i := range cluster.LeaseID(c.Nodes) {
 		l := &cluster.Lease{
 			ID: first + i, Launch: first, Nodes: c.Nodes, Job: c.Job, Attempt: c.Attempt, Account: spec.Account, Offer: *x.offer(c.Offer),
 			State: cluster.LeasePlanned, Since: e.Now, Created: e.Now, For: c.Job, MaxPrice: c.MaxPrice, Lifetime: c.Lifetime,
-			Reserved: max((c.Cost+int64(c.Nodes)-1)/int64(c.Nodes), Amount(c.MaxPrice, c.Lifetime)), Month: MonthOf(e.Now),
+			Reserved: max((c.Cost+int64(c.Nodes)-1)/int64(c.Nodes), Amount(c.MaxPrice, c.Lifetime)), Month: MonthOf(e.Now), Currency: e.Policy.Burst.Currency,
 		}
 		l.Deadline = e.deadline(l)
 		x.Put(e, l)

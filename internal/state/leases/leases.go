@@ -24,12 +24,13 @@ const maxGone = 1000
 
 // Leases is the tables of leases, offers and costs. It has one writer; any goroutine may read a clone.
 type Leases struct {
-	next   cluster.LeaseID // the next ID
-	all    table.Table[cluster.LeaseID, *cluster.Lease]
-	offers table.Table[cluster.OfferKey, *cluster.Offer]
-	pauses table.Table[cluster.OfferKey, *cluster.OfferPause]
-	spent  table.Table[account, int64]
-	hasher *table.Hasher
+	numbers
+	all     table.Table[cluster.LeaseID, *cluster.Lease]
+	offers  table.Table[cluster.OfferKey, *cluster.Offer]
+	pauses  table.Table[cluster.OfferKey, *cluster.OfferPause]
+	spent   table.Table[account, int64]
+	refused table.Table[cluster.JobID, *cluster.LaunchRefusal]
+	hasher  *table.Hasher
 
 	// Indexes.
 	live cow.Map[cluster.LeaseID, *cluster.Lease]
@@ -38,10 +39,22 @@ type Leases struct {
 	held cow.Map[heldLease, struct{}]
 }
 
-// account is an account in the month whose budgets count; "" is the cluster.
+// numbers count leases.
+type numbers struct {
+	next  cluster.LeaseID // the next ID
+	ended uint64          // leases that are GONE, also those that are no longer kept
+}
+
+func numbersFields(c *codec.Coder, x *numbers) {
+	codec.Uint(c, &x.next)
+	codec.Uint(c, &x.ended)
+}
+
+// account is an account in the month whose budgets count, and in one currency; "" is the cluster.
 type account struct {
-	month cluster.Instant
-	name  string
+	month    cluster.Instant
+	currency string
+	name     string
 }
 
 // dueLease orders leases by an instant.
@@ -75,16 +88,22 @@ var spentSchema = table.Schema[account, int64]{ // never written
 	Kind: table.LeaseCosts, Compare: compareAccounts, Key: accountFields, Fields: codec.Int[int64],
 }
 
+var refusalSchema = table.Schema[cluster.JobID, *cluster.LaunchRefusal]{ // never written
+	Kind: table.LaunchRefusals, Compare: cmp.Compare[cluster.JobID], Fields: table.Pointer(command.LaunchRefusalFields),
+	KeyOf: func(r **cluster.LaunchRefusal) cluster.JobID { return (*r).Job },
+}
+
 func compareOffers(a, b cluster.OfferKey) int {
 	return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Market, b.Market))
 }
 
 func compareAccounts(a, b account) int {
-	return cmp.Or(cmp.Compare(a.month, b.month), strings.Compare(a.name, b.name))
+	return cmp.Or(cmp.Compare(a.month, b.month), strings.Compare(a.currency, b.currency), strings.Compare(a.name, b.name))
 }
 
 func accountFields(c *codec.Coder, x *account) {
 	codec.Int(c, &x.month)
+	codec.String(c, &x.currency)
 	codec.String(c, &x.name)
 }
 
@@ -92,7 +111,7 @@ func accountFields(c *codec.Coder, x *account) {
 func New(h *table.Hasher) Leases {
 	byInstant := func(a, b dueLease) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) }
 	return Leases{
-		next: 1, hasher: h,
+		numbers: numbers{next: 1}, hasher: h, refused: table.New(&refusalSchema, h),
 		all: table.New(&leaseSchema, h), offers: table.New(&offerSchema, h), pauses: table.New(&pauseSchema, h), spent: table.New(&spentSchema, h),
 		live: cow.New[cluster.LeaseID, *cluster.Lease](cmp.Compare[cluster.LeaseID]),
 		due:  cow.New[dueLease, struct{}](byInstant), gone: cow.New[dueLease, struct{}](byInstant),
@@ -103,16 +122,16 @@ func New(h *table.Hasher) Leases {
 // Clone returns tables that later writes to x do not change. O(1).
 func (x *Leases) Clone(h *table.Hasher) Leases {
 	return Leases{
-		x.next, x.all.Clone(h), x.offers.Clone(h), x.pauses.Clone(h), x.spent.Clone(h), h,
+		x.numbers, x.all.Clone(h), x.offers.Clone(h), x.pauses.Clone(h), x.spent.Clone(h), x.refused.Clone(h), h,
 		x.live.Clone(), x.due.Clone(), x.gone.Clone(), x.held.Clone(),
 	}
 }
 
 // Digest returns the digest of all tables. O(1).
 func (x *Leases) Digest() uint64 {
-	d := x.all.Digest() ^ x.offers.Digest() ^ x.pauses.Digest() ^ x.spent.Digest()
+	d := x.all.Digest() ^ x.offers.Digest() ^ x.pauses.Digest() ^ x.spent.Digest() ^ x.refused.Digest()
 	if x.next > 1 {
-		d ^= table.Hash(x.hasher, table.LeaseNumber, &x.next, codec.Uint[cluster.LeaseID])
+		d ^= table.Hash(x.hasher, table.LeaseNumber, &x.numbers, numbersFields)
 	}
 	return d
 }
@@ -124,18 +143,20 @@ func (x *Leases) Encode(w *table.Writer) {
 	x.pauses.Encode(w)
 	x.spent.Encode(w)
 	if x.next > 1 {
-		table.One(w, table.LeaseNumber, &x.next, codec.Uint[cluster.LeaseID])
+		table.One(w, table.LeaseNumber, &x.numbers, numbersFields)
 	}
+	x.refused.Encode(w)
 }
 
 // Readers returns what reads the tables from a snapshot.
 func (x *Leases) Readers() table.Readers {
 	return table.Readers{
-		table.Leases:      x.readLease,
-		table.Offers:      func(c *codec.Coder) { x.offers.Decode(c) },
-		table.OfferPauses: func(c *codec.Coder) { x.pauses.Decode(c) },
-		table.LeaseCosts:  func(c *codec.Coder) { x.spent.Decode(c) },
-		table.LeaseNumber: func(c *codec.Coder) { codec.Record(c, &x.next, codec.Uint[cluster.LeaseID]) },
+		table.Leases:         x.readLease,
+		table.Offers:         func(c *codec.Coder) { x.offers.Decode(c) },
+		table.OfferPauses:    func(c *codec.Coder) { x.pauses.Decode(c) },
+		table.LeaseCosts:     func(c *codec.Coder) { x.spent.Decode(c) },
+		table.LeaseNumber:    func(c *codec.Coder) { codec.Record(c, &x.numbers, numbersFields) },
+		table.LaunchRefusals: func(c *codec.Coder) { x.refused.Decode(c) },
 	}
 }
 
@@ -185,6 +206,7 @@ func (x *Leases) Put(e *Env, l *cluster.Lease) {
 	if l.Live() || known && !old.Live() {
 		return
 	}
+	x.ended++
 	x.spend(e, l)
 	for x.gone.Len() > maxGone {
 		first, _, _ := x.gone.First()
@@ -213,8 +235,22 @@ func (x *Leases) Live() iter.Seq[*cluster.Lease] {
 // Len returns the number of leases that are not GONE. O(1).
 func (x *Leases) Len() int { return x.live.Len() }
 
-// Offers yields the offers by name and market.
-func (x *Leases) Offers() iter.Seq[*cluster.Offer] { return x.offers.Values() }
+// AllOffers yields the offers by name and market, also those that are never used.
+func (x *Leases) AllOffers() iter.Seq[*cluster.Offer] { return x.offers.Values() }
+
+// Offers yields the offers that may be used, by name and market.
+func (x *Leases) Offers() iter.Seq[*cluster.Offer] {
+	return func(yield func(*cluster.Offer) bool) {
+		for o := range x.offers.Values() {
+			if o.Fault == "" && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// Ended returns the number of leases that are GONE, also those that are no longer kept.
+func (x *Leases) Ended() uint64 { return x.ended }
 
 // Pauses yields the pauses of offers, by offer. Those that are over are kept for a time: the next failure lengthens them.
 func (x *Leases) Pauses() iter.Seq[*cluster.OfferPause] { return x.pauses.Values() }
@@ -312,6 +348,9 @@ func (x *Leases) View(e *Env) *cluster.BurstView {
 	v := &cluster.BurstView{Offers: slices.Collect(x.Offers()), Leases: slices.Collect(x.Live()), Left: x.Left(e)}
 	for p := range x.Pauses() {
 		v.Pauses = append(v.Pauses, *p)
+	}
+	for r := range x.refused.Values() {
+		v.Refused = append(v.Refused, *r)
 	}
 	return v
 }

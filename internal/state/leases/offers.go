@@ -1,6 +1,7 @@
 package leases
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -19,15 +20,19 @@ const (
 	certain      = int32(1_000_000)       // a probability of 1, in millionths
 )
 
-// SetOffers replaces the offers: those that are not reported keep their last price for a day. An offer that is not well
-// formed, such as one without a price, is left out.
-func (x *Leases) SetOffers(now cluster.Instant, c *command.SetOffers) {
+// SetOffers replaces the offers: those that are not reported keep their last price for a day. An offer with a fault, such
+// as a price of 0, is kept without a price: it is never used. One without a key is left out.
+func (x *Leases) SetOffers(e *Env, c *command.SetOffers) {
+	now := e.Now
 	reported := make(map[cluster.OfferKey]struct{}, len(c.Offers))
 	for i := range c.Offers {
 		o := c.Offers[i]
 		_, duplicate := reported[o.Key()]
-		if duplicate || !validOffer(&o) || len(reported) >= maxOffers {
+		if duplicate || !validKey(&o) || len(reported) >= maxOffers {
 			continue
+		}
+		if o = e.checkOffer(&o, c.Currency); o.Fault != "" {
+			o.PricedAt = now
 		}
 		if o.PricedAt <= 0 || o.PricedAt > now {
 			o.PricedAt = now
@@ -45,14 +50,50 @@ func (x *Leases) SetOffers(now cluster.Instant, c *command.SetOffers) {
 	}
 }
 
-// validOffer reports whether an offer is well formed.
+// checkOffer returns an offer whose price is in a currency, or one with a fault that is never used.
+func (e *Env) checkOffer(o *cluster.Offer, currency string) cluster.Offer {
+	fault := o.Fault
+	switch own := e.Policy.Burst.Currency; {
+	case fault != "":
+	case currency != "" && currency != own:
+		fault = fmt.Sprintf("its price is in %s, and the currency of the policy is %s", currency, own)
+	case o.Price <= 0 || o.Price > cluster.MaxOfferPrice:
+		fault = fmt.Sprintf("a price of %s is out of range, above 0 to %s", cluster.FormatMoney(o.Price), cluster.FormatMoney(cluster.MaxOfferPrice))
+	case !validOffer(o):
+		fault = "a field is out of range"
+	default:
+		return *o
+	}
+	return cluster.Offer{Name: o.Name, Market: o.Market, Region: shortText(o.Region), Type: shortText(o.Type), Fault: shortText(fault)}
+}
+
+// shortText returns a text that is safe to display, of at most maxOfferName bytes.
+func shortText(text string) string { return cluster.Sanitize(text, maxOfferName) }
+
+// validKey reports whether an offer has a name and a market.
+func validKey(o *cluster.Offer) bool {
+	return o.Name != "" && len(o.Name) <= maxOfferName && o.Name == command.Sanitize(o.Name) && (o.Market == cluster.Spot || o.Market == cluster.OnDemand)
+}
+
+// DropOffers drops all offers: their prices are in another currency.
+func (x *Leases) DropOffers() {
+	all := x.offers.Map.Clone()
+	for key := range all.All() {
+		x.offers.Delete(key)
+	}
+}
+
+// validOffer reports whether an offer is well formed: it may be used, or has a fault and no price.
 func validOffer(o *cluster.Offer) bool {
-	for _, text := range [...]string{o.Name, o.Region, o.Type, o.GPUType} {
+	for _, text := range [...]string{o.Region, o.Type, o.GPUType, o.Fault} {
 		if len(text) > maxOfferName || text != command.Sanitize(text) {
 			return false
 		}
 	}
-	return o.Name != "" && (o.Market == cluster.Spot || o.Market == cluster.OnDemand) && o.Price > 0 && o.Price <= cluster.MaxOfferPrice &&
+	if !validKey(o) || o.Fault != "" {
+		return validKey(o) && o.Price == 0
+	}
+	return o.Price > 0 && o.Price <= cluster.MaxOfferPrice &&
 		o.CPUs > 0 && o.CPUs <= maxNodeCPUs && o.Memory >= 0 && o.Memory <= maxNodeBytes && o.GPUs >= 0 && o.GPUs <= maxNodeGPUs &&
 		o.GPUMemory >= 0 && o.GPUMemory <= maxNodeBytes && o.Boot >= 0 && o.Boot <= maxBoot && o.Risk >= 0 && o.Risk <= certain
 }

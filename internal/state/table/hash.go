@@ -61,6 +61,7 @@ const (
 	OfferPauses
 	LeaseCosts
 	LeaseNumber
+	LaunchRefusals
 
 	End Kind = 255 // the last frame of a snapshot, after those that a later version adds
 )

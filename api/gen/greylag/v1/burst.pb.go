@@ -507,6 +507,7 @@ type CloudOffer struct {
 	Boot          *durationpb.Duration   `protobuf:"bytes,11,opt,name=boot,proto3" json:"boot,omitempty"`     // until it has joined
 	Paused        *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=paused,proto3" json:"paused,omitempty"` // until then it is not used
 	PauseReason   string                 `protobuf:"bytes,13,opt,name=pause_reason,json=pauseReason,proto3" json:"pause_reason,omitempty"`
+	Fault         string                 `protobuf:"bytes,14,opt,name=fault,proto3" json:"fault,omitempty"` // why it is never used, such as a price of 0; the other fields may be missing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -628,6 +629,13 @@ func (x *CloudOffer) GetPaused() *timestamppb.Timestamp {
 func (x *CloudOffer) GetPauseReason() string {
 	if x != nil {
 		return x.PauseReason
+	}
+	return ""
+}
+
+func (x *CloudOffer) GetFault() string {
+	if x != nil {
+		return x.Fault
 	}
 	return ""
 }
@@ -1096,7 +1104,7 @@ const file_greylag_v1_burst_proto_rawDesc = "" +
 	"\aaddress\x18\x18 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03why\x18\x19 \x01(\tR\x03why\x12\x18\n" +
 	"\aconsole\x18\x1a \x01(\tR\aconsole\x12\x10\n" +
-	"\x03try\x18\x1b \x01(\rR\x03try\"\x8f\x03\n" +
+	"\x03try\x18\x1b \x01(\rR\x03try\"\xa5\x03\n" +
 	"\n" +
 	"CloudOffer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
@@ -1112,7 +1120,8 @@ const file_greylag_v1_burst_proto_rawDesc = "" +
 	" \x01(\tR\agpuType\x12-\n" +
 	"\x04boot\x18\v \x01(\v2\x19.google.protobuf.DurationR\x04boot\x122\n" +
 	"\x06paused\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x06paused\x12!\n" +
-	"\fpause_reason\x18\r \x01(\tR\vpauseReason\"\x8b\x01\n" +
+	"\fpause_reason\x18\r \x01(\tR\vpauseReason\x12\x14\n" +
+	"\x05fault\x18\x0e \x01(\tR\x05fault\"\x8b\x01\n" +
 	"\vRentalSpend\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x03R\x05limit\x12\x14\n" +

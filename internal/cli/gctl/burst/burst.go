@@ -168,7 +168,7 @@ func (t commands) print(l *greylagv1.Lease, currency string) error {
 func (t commands) offers() *cobra.Command {
 	c := &cobra.Command{
 		Use: "offers", Short: "List the offers of the cloud", Args: cobra.NoArgs,
-		Long: "Lists the offers of the cloud, with the age of each price. Prices older than 6\nhours are ignored. PAUSED shows until when an offer is not used, and why.",
+		Long: "Lists the offers of the cloud, with the age of each price. Prices older than 6\nhours are ignored. NOT USED shows until when an offer is not used, or \"never\",\nand why.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			answer, err := c.Cluster().ListLeases(ctx, &greylagv1.ListLeasesRequest{Read: t.Read()})
 			if err != nil {
@@ -181,7 +181,7 @@ func (t commands) offers() *cobra.Command {
 				t.Note("no offers known%s", missing(answer.Provider))
 				return nil
 			}
-			table := ui.Table{Head: []string{"OFFER", "MARKET", "REGION", "GPUS", "CPUS", "MEMORY", "PRICE/H", "AGE", "BOOT", "PAUSED"}, Right: "lllrrrrrrl", Prose: true}
+			table := ui.Table{Head: []string{"OFFER", "MARKET", "REGION", "GPUS", "CPUS", "MEMORY", "PRICE/H", "AGE", "BOOT", "NOT USED"}, Right: "lllrrrrrrl", Prose: true}
 			for _, o := range answer.Offers {
 				gpus := "0"
 				if o.Gpus > 0 {
@@ -190,6 +190,10 @@ func (t commands) offers() *cobra.Command {
 				paused := ""
 				if o.Paused != nil {
 					paused = t.FormatTime(o.Paused) + ": " + o.PauseReason
+				}
+				if o.Fault != "" {
+					table.Rows = append(table.Rows, []string{o.Name, o.Market, o.Region, "-", "-", "-", "-", t.age(o.Priced), "-", "never: " + o.Fault})
+					continue
 				}
 				table.Rows = append(table.Rows, []string{
 					o.Name, o.Market, o.Region, gpus, strconv.Itoa(int(o.Cpus)), ui.SizeText(cluster.Bytes(o.Memory)),

@@ -64,6 +64,7 @@ type offer struct {
 	BootSeconds int64      `json:"boot_seconds"`
 	PausedUntil *time.Time `json:"paused_until,omitempty"`
 	PauseReason string     `json:"pause_reason,omitempty"`
+	Fault       string     `json:"fault,omitempty"`
 }
 
 // spend is the spend of one account in JSON; of the cluster without an account.
@@ -92,7 +93,7 @@ func (t commands) leases(answer *greylagv1.ListLeasesResponse) leases {
 		out.Offers = append(out.Offers, offer{
 			Name: o.Name, Market: o.Market, Region: o.Region, Type: o.Type, Price: cluster.FormatMoney(o.Price), Priced: tool.Timestamp(o.Priced),
 			CPUs: o.Cpus, Memory: o.Memory, GPUs: o.Gpus, GPUType: o.GpuType, BootSeconds: int64(o.Boot.AsDuration() / time.Second),
-			PausedUntil: tool.Timestamp(o.Paused), PauseReason: o.PauseReason,
+			PausedUntil: tool.Timestamp(o.Paused), PauseReason: o.PauseReason, Fault: o.Fault,
 		})
 	}
 	for _, s := range answer.Spend {
