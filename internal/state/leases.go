@@ -55,7 +55,7 @@ func (s *State) launch(c *cluster.Launch, planned uint64) string {
 	case j.Hold != cluster.NotHeld:
 		return "the job is held"
 	}
-	if why := s.leases.Refused(s.leaseEnv(), c, j, s.job); why != "" {
+	if why := s.leases.Refused(s.leaseEnv(), c, j, s.active); why != "" {
 		s.leases.Refuse(s.leaseEnv(), c.Job, why)
 		return why
 	}

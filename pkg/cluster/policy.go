@@ -68,7 +68,7 @@ type QOS struct {
 	// wait from which on nodes are leased at any worst-case cost within the budgets; 0: none.
 	BurstValue   int64
 	BurstMaxWait time.Duration
-	// MinOnDemand is the percentage of its leased nodes that must not be spot nodes.
+	// MinOnDemand is the percentage of the nodes leased for its jobs that have not ended that must not be spot nodes.
 	MinOnDemand int32
 	Open        bool // every user whose account has no list of QOS may use it; else it must be granted
 }

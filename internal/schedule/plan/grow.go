@@ -187,7 +187,8 @@ func (p *Pass) limitsGrowth(job *cluster.Job, has, more int32) (string, bool) {
 }
 
 // stepSpec returns the specification of a job that would run for a short time on the extra nodes of one step: of the same
-// type, in the same partition, and neither its own nor reserved nor avoided. Nil if it has lost its GPUs.
+// type, in the same partition, and neither its own nor reserved nor avoided nor leased for less time than the job has left. Nil if
+// it has lost its GPUs.
 func (p *Pass) stepSpec(job *cluster.Job) *cluster.JobSpec {
 	spec := *job.Spec
 	q := &spec.Request
@@ -222,6 +223,11 @@ func (p *Pass) stepSpec(job *cluster.Job) *cluster.JobSpec {
 	}
 	if spec.Reservation == "" {
 		q.Exclude = append(q.Exclude, p.res.ReservedNodes()...)
+	}
+	for _, n := range p.res.leased {
+		if limit := job.Limit(); limit == 0 || n.Rental.Until < limit {
+			q.Exclude = append(q.Exclude, n.Name)
+		}
 	}
 	return &spec
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -26,15 +27,22 @@ type Result struct {
 	Spent                                        int64 // in millionths of the currency
 	Commands                                     int
 	Refused, LostAnswers, NeverJoined            int
+	Waves                                        int // reclaims of a fifth of all nodes at once
+	Resumed                                      int // attempts that began with a checkpoint
+	Joins, WentOn                                int // nodes that elastic jobs got; those they lost to a reclaim, and went on
+	Shares                                       int // spot nodes of a QOS that must have some on demand
 }
 
 // The shape of a run.
 const (
-	siteNodes = 3
-	runFor    = 12 * time.Hour // jobs are submitted
-	drainFor  = 36 * time.Hour // then everything ends
-	monthly   = 600_000_000    // most that may be spent
-	stepsMax  = 2_000_000
+	siteNodes  = 16
+	siteGPUs   = 2 // of each node
+	maxLeased  = 16
+	runFor     = 12 * time.Hour // jobs are submitted
+	drainFor   = 36 * time.Hour // then everything ends
+	monthly    = 600_000_000    // most that may be spent
+	stepsMax   = 2_000_000
+	checkEvery = 8 // commands
 )
 
 // simulation is one run.
@@ -46,13 +54,14 @@ type simulation struct {
 	machines map[string]*machine // by node
 	nodes    map[string]*machine // by instance
 	runtimes map[cluster.JobID]time.Duration
+	saved    map[cluster.JobID]time.Duration // what the newest checkpoint of a job has saved
 	wake     cluster.Instant
 	seen     uint64
 	elect    int // number of the command after which another controller leads
 	r        Result
 }
 
-// Run makes one run under a seed, with a check of the state after each command.
+// Run makes one run under a seed, with a check of the state after each checkEvery commands.
 func Run(seed uint64) (*Result, error) {
 	x, err := newSimulation(seed)
 	if err == nil {
@@ -67,19 +76,19 @@ func Run(seed uint64) (*Result, error) {
 
 func newSimulation(seed uint64) (*simulation, error) {
 	x := &simulation{
-		Virtual: sim.NewVirtual(state.New(), sim.Epoch, true), streams: faults.NewStreams(seed), machines: map[string]*machine{}, nodes: map[string]*machine{},
-		runtimes: map[cluster.JobID]time.Duration{}, wake: sim.Epoch,
+		Virtual: sim.NewVirtual(state.New(), sim.Epoch, false), streams: faults.NewStreams(seed), machines: map[string]*machine{}, nodes: map[string]*machine{},
+		runtimes: map[cluster.JobID]time.Duration{}, saved: map[cluster.JobID]time.Duration{}, wake: sim.Epoch,
 	}
 	x.r.Seed = seed
 	r := x.streams.Of(faults.Nodes)
 	x.cloud = newCloud(seed, r, sim.Epoch)
 	x.cloud.Created = x.live
-	f, err := sim.Uniform(siteNodes, 8)
+	f, err := sim.Uniform(siteNodes, siteGPUs)
 	if err != nil {
 		return nil, err
 	}
 	x.Witness = x
-	if err := x.Assemble(f, policy()); err != nil {
+	if err := x.Assemble(f, policy(r)); err != nil {
 		return nil, err
 	}
 	for i := range f.Nodes {
@@ -91,13 +100,19 @@ func newSimulation(seed uint64) (*simulation, error) {
 	return x, x.prepare()
 }
 
+// mixedQOS has some of its leased nodes on demand.
+const mixedQOS = "batch"
+
 // policy returns a policy under which jobs may burst.
-func policy() *cluster.Policy {
+func policy(r *rand.Rand) *cluster.Policy {
 	p := cluster.DefaultPolicy()
 	p.Partitions = append(p.Partitions, cluster.Partition{Name: "cloud", Nodes: []string{cluster.LeasedNodes}, DefaultTime: time.Hour})
-	p.Burst.On, p.Burst.MonthlyLimit, p.Burst.MaxNodes = true, monthly, 12
+	p.Burst.On, p.Burst.MonthlyLimit, p.Burst.MaxNodes = true, monthly, maxLeased
 	for i := range p.QOS {
 		p.QOS[i].BurstValue, p.QOS[i].BurstMaxWait, p.QOS[i].Open = 2_000_000, 4*time.Hour, true
+		if p.QOS[i].Name == mixedQOS {
+			p.QOS[i].MinOnDemand = 1 + r.Int32N(99)
+		}
 	}
 	return &p
 }
@@ -105,8 +120,11 @@ func policy() *cluster.Policy {
 // prepare schedules the jobs, the changes of prices and the rounds of the leader.
 func (x *simulation) prepare() error {
 	users := x.streams.Of(faults.Users)
-	for at := time.Duration(0); at < runFor; at += faults.Within(users, 8*time.Minute) {
+	for at := time.Duration(0); at < runFor; at += faults.Within(users, 6*time.Minute) {
 		x.In(at, x.submit)
+	}
+	for at := waveEvery; at < runFor; at += faults.Within(users, waveEvery) {
+		x.In(at, x.wave)
 	}
 	x.every(priceEvery, func() error {
 		list, _ := x.cloud.Offers(x.Now)
@@ -129,12 +147,18 @@ func (x *simulation) submit() error {
 	r := x.streams.Of(faults.Users)
 	spec := cluster.JobSpec{
 		Name: "sim", Owner: cluster.Identity{User: "ann", UID: 1000, GID: 1000}, WorkDir: "/", Image: "example.org/image:1", Requeue: true,
-		TimeLimit: time.Duration(1+r.IntN(16)) * 15 * time.Minute, QOS: []string{"standard", "batch", "production"}[r.IntN(3)],
-		Request: cluster.Request{Nodes: 1, GPUsPerNode: int32(1 << r.IntN(4)), TasksPerNode: 1, CPUsPerTask: 1},
+		TimeLimit: time.Duration(1+r.IntN(16)) * 15 * time.Minute, QOS: []string{"standard", mixedQOS, "production"}[r.IntN(3)],
+		Request: cluster.Request{Nodes: 1, GPUsPerNode: 1 + r.Int32N(siteGPUs), TasksPerNode: 1, CPUsPerTask: 1},
 		Burst:   cluster.Burst{Mode: []cluster.BurstMode{cluster.BurstAllow, cluster.BurstAllow, cluster.BurstNever, cluster.BurstOnly}[r.IntN(4)]},
 	}
-	if r.IntN(5) == 0 {
-		spec.Request.Nodes, spec.Request.GPUsPerNode = int32(2+r.IntN(2)), 8
+	switch r.IntN(10) {
+	case 0, 1:
+		spec.Request.Nodes, spec.Request.GPUsPerNode = 2+r.Int32N(7), siteGPUs
+	case 2, 3:
+		spec.Request.Nodes, spec.Request.MaxNodes, spec.Request.GPUsPerNode, spec.Elastic = 4, 16, siteGPUs, cluster.Elastic{Step: 1}
+	}
+	if r.IntN(3) == 0 {
+		spec.CheckpointDir, spec.CheckpointSignal = "/checkpoints/%j", cluster.WarnSignal{Number: userSignal, Before: 2 * time.Minute}
 	}
 	if r.IntN(6) == 0 {
 		spec.Burst.MaxCost = 20_000_000
@@ -211,11 +235,14 @@ func (x *simulation) passes() error {
 func (x *simulation) Before(uint64, cluster.Instant, command.Command) { x.r.Commands++ }
 
 // After sends changes to the nodes, and checks promises and budgets.
-func (x *simulation) After(_ command.Command, _ command.Result, e *state.Effects) error {
+func (x *simulation) After(c command.Command, r command.Result, e *state.Effects) error {
 	for i := range e.Changed {
 		ch := &e.Changed[i]
 		if ch.Kind != state.JobChanged {
 			continue
+		}
+		if ch.Old != nil && ch.New != nil {
+			x.follow(ch.Old, ch.New)
 		}
 		for _, j := range []*cluster.Job{ch.Old, ch.New} {
 			if j == nil || j.Alloc == nil {
@@ -231,8 +258,13 @@ func (x *simulation) After(_ command.Command, _ command.Result, e *state.Effects
 			return err
 		}
 	}
-	if err := x.checkBudget(); err != nil {
+	if err := errors.Join(x.checkBudget(), x.checkLaunches(c, r)); err != nil {
 		return err
+	}
+	if x.r.Commands%checkEvery == 0 {
+		if err := x.State.Check(); err != nil {
+			return err
+		}
 	}
 	if x.r.Commands == x.elect {
 		x.elect += 50 + x.streams.Of(faults.Leaders).IntN(400)
@@ -288,14 +320,13 @@ func (x *simulation) changeLeader() error {
 	return nil
 }
 
-// conclude checks that every instance has ended, or belongs to a lease of a job that still runs, and counts what they
-// cost.
+// conclude checks that every instance has ended, or belongs to a lease with a deadline to come, and counts what they cost.
 func (x *simulation) conclude() error {
 	known := map[string]bool{}
 	for l := range x.State.View().Leases() {
 		x.r.Spent += l.Cost
 		switch {
-		case l.State == cluster.LeaseRunning && l.Expires > x.Now:
+		case l.State <= cluster.LeaseRunning && l.Deadline > x.Now:
 			known[l.Instance] = true
 		case l.Live() || l.Reserved != 0:
 			return fmt.Errorf("%w: lease %d is still %s", ErrViolation, l.ID, l.State)

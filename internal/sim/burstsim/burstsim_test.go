@@ -30,9 +30,15 @@ func TestSeeds(t *testing.T) {
 		sum.LostAnswers += r.LostAnswers
 		sum.Elections += r.Elections
 		sum.Refused += r.Refused
+		sum.Waves += r.Waves
+		sum.Resumed += r.Resumed
+		sum.Joins += r.Joins
+		sum.WentOn += r.WentOn
+		sum.Shares += r.Shares
 	}
 	t.Logf("%+v", sum)
-	if sum.OnCloud == 0 || sum.Reclaims == 0 || sum.NeverJoined == 0 || sum.LostAnswers == 0 || sum.Elections == 0 || sum.Refused == 0 {
+	if sum.OnCloud == 0 || sum.Reclaims == 0 || sum.NeverJoined == 0 || sum.LostAnswers == 0 || sum.Elections == 0 || sum.Refused == 0 ||
+		sum.Waves == 0 || sum.Resumed == 0 || sum.Joins == 0 || sum.WentOn == 0 || sum.Shares == 0 {
 		t.Errorf("a kind of event never happened: %+v", sum)
 	}
 }

@@ -137,6 +137,7 @@ func (x *simulation) takeBack(i *cloud.Instance, sudden bool) error {
 	x.At(i.Reclaim, func() error { return x.powerOff(i, true) })
 	if m := x.nodes[i.ID]; m != nil {
 		m.reclaim = i.Reclaim
+		x.In(actWithin, func() error { return x.checkReclaimed(m) })
 		return x.report(m)
 	}
 	return nil

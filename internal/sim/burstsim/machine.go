@@ -117,11 +117,13 @@ func (x *simulation) sync(m *machine) error {
 		t, there := m.tasks[id]
 		switch {
 		case !there && j.Tasks.At(rank).Phase != cluster.TaskWanted: // gone: the report will say so
-		case !there && j.State == cluster.Completing:
+		case !there && (j.State == cluster.Completing || stops(j, rank)):
 			m.tasks[id] = &machineTask{task: cluster.Task{Node: m.node.Name, Phase: cluster.TaskClean}}
 		case !there:
-			x.start(m, id, rank)
-		case j.State == cluster.Completing:
+			if err := x.start(m, id, j, rank); err != nil {
+				return err
+			}
+		case j.State == cluster.Completing || stops(j, rank):
 			x.stop(m, t)
 		}
 	}
@@ -134,20 +136,32 @@ func (x *simulation) sync(m *machine) error {
 	return x.report(m)
 }
 
-// start begins a task, which ends after the run time of its job.
-func (x *simulation) start(m *machine, id sim.TaskID, rank int) {
+// stops reports whether the node of a rank leaves an elastic job.
+func stops(j *cluster.Job, rank int) bool { return j.Members != nil && j.Members.List[rank].Stops }
+
+// start begins a task. The job ends after its run time, less what a checkpoint has saved.
+func (x *simulation) start(m *machine, id sim.TaskID, j *cluster.Job, rank int) error {
+	left := x.runtimes[id.Job]
+	if rank == 0 {
+		done, err := x.resume(j)
+		if err != nil {
+			return err
+		}
+		left -= done
+	}
 	t := &machineTask{task: cluster.Task{Node: m.node.Name, Phase: cluster.TaskStarted, Started: x.Now}}
 	m.tasks[id] = t
 	if cluster.IsLeased(m.node.Name) {
 		x.r.OnCloud++
 	}
-	x.In(x.runtimes[id.Job], func() error {
+	x.In(left, func() error {
 		cause := cluster.Exited
 		if rank > 0 {
 			cause = cluster.Stopped
 		}
 		return x.finish(m, t, cause)
 	})
+	return nil
 }
 
 // stop ends a task that is not wanted any more.
@@ -186,8 +200,10 @@ func (x *simulation) report(m *machine) error {
 		}
 		r.Tasks = append(r.Tasks, said)
 	}
-	if _, err := x.Apply(r); err != nil {
-		return err
+	if !x.State.Peek().NothingNew(r) {
+		if _, err := x.Apply(r); err != nil {
+			return err
+		}
 	}
 	for _, id := range m.order() {
 		j, known := x.State.View().Job(id.Job)

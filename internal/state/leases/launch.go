@@ -88,7 +88,7 @@ func refuseMarket(p *cluster.Policy, spec *cluster.JobSpec, market cluster.Marke
 	return ""
 }
 
-// tooManyNodes returns which limit on leased nodes a launch exceeds; "" if none.
+// tooManyNodes returns which limit on leased nodes a launch exceeds; "" if none. jobOf finds a job that has not ended.
 func (x *Leases) tooManyNodes(e *Env, c *cluster.Launch, j *cluster.Job, jobOf func(cluster.JobID) (*cluster.Job, bool)) string {
 	if most := e.Policy.Burst.MaxNodes; most > 0 && x.Len()+int(c.Nodes) > int(most) {
 		return fmt.Sprintf("%d leased nodes and %d more exceed burst.max_nodes = %d", x.Len(), c.Nodes, most)
