@@ -196,6 +196,8 @@ func (w *world) load(kind string, text []byte) (err error) {
 		err = protojson.Unmarshal(text, &w.rows.ended)
 	case "creditrows":
 		err = protojson.Unmarshal(text, &w.rows.credits)
+	case "leaserows":
+		err = protojson.Unmarshal(text, &w.rows.leases)
 	case "capacity":
 		err = protojson.Unmarshal(text, &w.rows.capacity)
 	case "standing":

@@ -17,6 +17,7 @@ type rowBook struct {
 	usage    greylagv1.StreamUsageResponse
 	ended    greylagv1.StreamEndedJobsResponse
 	credits  greylagv1.StreamCreditsResponse
+	leases   greylagv1.StreamEndedLeasesResponse
 	standing greylagv1.GetStandingResponse
 	capacity greylagv1.GetCapacityResponse
 }
@@ -40,6 +41,14 @@ func (b *rowBook) StreamCredits(_ context.Context, r *greylagv1.StreamCreditsReq
 		return connect.NewError(connect.CodeDataLoss, errors.New("entry 7 of the credit journal cannot be read here"))
 	}
 	return s.Send(&b.credits)
+}
+
+func (b *rowBook) StreamEndedLeases(_ context.Context, r *greylagv1.StreamEndedLeasesRequest, s *connect.ServerStream[greylagv1.StreamEndedLeasesResponse]) error {
+	b.w.note(r)
+	if b.leases.Head == nil {
+		return s.Send(&greylagv1.StreamEndedLeasesResponse{Head: b.usage.Head})
+	}
+	return s.Send(&b.leases)
 }
 
 func (b *rowBook) GetCapacity(_ context.Context, r *greylagv1.GetCapacityRequest) (*greylagv1.GetCapacityResponse, error) {

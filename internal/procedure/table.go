@@ -89,6 +89,7 @@ var table = []Procedure{
 	{Name: "ReportService/GetStanding", Own: User, Others: User, Cost: 20},
 	{Name: "ReportService/StreamCredits", Own: User, Others: User, Route: CompleteHistory, Cost: 20},
 	{Name: "ReportService/StreamEndedJobs", Own: User, Others: User, Route: CompleteHistory, Cost: 20},
+	{Name: "ReportService/StreamEndedLeases", Own: User, Others: User, Route: CompleteHistory, Cost: 20},
 	{Name: "ReportService/StreamUsage", Own: User, Others: User, Route: CompleteHistory, Cost: 20},
 
 	// These are not RPCs: they switch the connection to another protocol (package tunnel).

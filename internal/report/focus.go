@@ -20,6 +20,7 @@ type Day struct {
 	From, To time.Time
 	Usage    []Row
 	Credits  []Credit
+	Leases   []Lease // that ended on the day
 }
 
 // Billing holds what FOCUS needs beyond the rows.
@@ -27,6 +28,7 @@ type Billing struct {
 	Cluster  string
 	Currency string // ISO 4217 currency of credits
 	Price    int64  // price of a credit in micro-units of the currency
+	Provider string // name of the cloud whose nodes are leased
 }
 
 // pricingCurrency is the currency of job prices.
@@ -46,7 +48,7 @@ func focusColumns() []Column {
 		"ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart",
 		"ConsumedQuantity", "ConsumedUnit", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "InvoiceIssuerName", "ListCost", "ListUnitPrice",
 		"PricingCategory", "PricingCurrency", "PricingCurrencyContractedUnitPrice", "PricingCurrencyEffectiveCost", "PricingCurrencyListUnitPrice",
-		"PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "ResourceId", "ResourceType", "ServiceCategory", "ServiceName",
+		"PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "RegionId", "RegionName", "ResourceId", "ResourceType", "ServiceCategory", "ServiceName",
 		"SkuId", "SkuMeter", "SkuPriceId", "SubAccountId", "SubAccountName", "SubAccountType", "Tags", "x_BucketClass", "x_Credits",
 	} {
 		digits := Text
@@ -61,7 +63,7 @@ func focusColumns() []Column {
 // focusRow is one row by column name; missing columns are null.
 type focusRow map[string]Value
 
-// FOCUS returns the usage, purchases and credits of days, which must be UTC days, as the
+// FOCUS returns the usage, purchases, credits and leased nodes of days, which must be UTC days, as the
 // specification requires. The GPU hours of an account, user and type are split over the classes of
 // credits that paid for them, in proportion.
 func FOCUS(days []Day, b Billing) (Table, error) {
@@ -71,7 +73,7 @@ func FOCUS(days []Day, b Billing) (Table, error) {
 		if d.From.Location() != time.UTC {
 			return t, fmt.Errorf("FOCUS is written for UTC only, not %s", d.From.Location())
 		}
-		rows := append(d.grants(b), d.usage(b)...)
+		rows := slices.Concat(d.grants(b), d.usage(b), d.leases(b))
 		for _, r := range rows {
 			d.common(r, b)
 			line := make([]Value, len(t.Columns))
@@ -88,7 +90,7 @@ func FOCUS(days []Day, b Billing) (Table, error) {
 	return t, CheckFOCUS(&t)
 }
 
-// common sets the columns that all rows of a day share.
+// common sets the columns that all rows of a day share, unless a row has its own.
 func (d *Day) common(r focusRow, b Billing) {
 	month := time.Date(d.From.Year(), d.From.Month(), 1, 0, 0, 0, 0, time.UTC)
 	for name, text := range map[string]string{
@@ -97,7 +99,9 @@ func (d *Day) common(r focusRow, b Billing) {
 		"InvoiceIssuerName": b.Cluster, "ProviderName": b.Cluster, "PublisherName": b.Cluster, "ServiceCategory": "Compute", "ServiceName": "Batch",
 		"PricingCurrency": pricingCurrency, "SubAccountType": "Account",
 	} {
-		r[name] = Word(text)
+		if _, own := r[name]; !own {
+			r[name] = Word(text)
+		}
 	}
 }
 

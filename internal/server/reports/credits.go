@@ -42,26 +42,12 @@ func (q *query) journalBefore(at cluster.Instant) (journalEnd, error) {
 	if err != nil {
 		return journalEnd{}, err
 	}
-	low, high := uint64(1), last+1
-	for low < high {
-		middle := low + (high-low)/2
-		rows, err := a.Rows(archive.CreditJournal, middle, 1)
-		if err != nil {
-			return journalEnd{}, err
-		}
-		if len(rows) == 0 {
-			high = middle
-			continue
-		}
-		e, err := entryOf(rows[0])
-		switch {
-		case err != nil:
-			return journalEnd{}, err
-		case e.At < at:
-			low = rows[0].Seq + 1
-		default:
-			high = middle
-		}
+	low, err := q.rowBefore(archive.CreditJournal, at, func(row archive.Row) (cluster.Instant, error) {
+		e, err := entryOf(row)
+		return e.At, err
+	})
+	if err != nil {
+		return journalEnd{}, err
 	}
 	booked, _ := q.view.Credits().Head()
 	out := journalEnd{seq: low, gap: len(gaps) > 0 || last < booked}
@@ -72,6 +58,36 @@ func (q *query) journalBefore(at cluster.Instant) (journalEnd, error) {
 	e, err := entryOf(rows[0])
 	out.head = e.Hash[:]
 	return out, err
+}
+
+// rowBefore returns the number of the first row of a journal at an instant or after it. timeOf returns the time of a row;
+// times ascend with numbers. O(log n).
+func (q *query) rowBefore(j archive.Journal, at cluster.Instant, timeOf func(archive.Row) (cluster.Instant, error)) (uint64, error) {
+	last, err := q.service.Archive.LastRow(j)
+	if err != nil {
+		return 0, err
+	}
+	low, high := uint64(1), last+1
+	for low < high {
+		middle := low + (high-low)/2
+		rows, err := q.service.Archive.Rows(j, middle, 1)
+		if err != nil {
+			return 0, err
+		}
+		if len(rows) == 0 {
+			high = middle
+			continue
+		}
+		switch then, err := timeOf(rows[0]); {
+		case err != nil:
+			return 0, err
+		case then < at:
+			low = rows[0].Seq + 1
+		default:
+			high = middle
+		}
+	}
+	return low, nil
 }
 
 // entryOf decodes an entry of the journal. If it fails, no sums are returned, since they would be

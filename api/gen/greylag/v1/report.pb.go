@@ -157,6 +157,50 @@ func (x *StreamCreditsRequest) GetPeriods() *Periods {
 	return nil
 }
 
+type StreamEndedLeasesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Periods       *Periods               `protobuf:"bytes,1,opt,name=periods,proto3" json:"periods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamEndedLeasesRequest) Reset() {
+	*x = StreamEndedLeasesRequest{}
+	mi := &file_greylag_v1_report_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamEndedLeasesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamEndedLeasesRequest) ProtoMessage() {}
+
+func (x *StreamEndedLeasesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamEndedLeasesRequest.ProtoReflect.Descriptor instead.
+func (*StreamEndedLeasesRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StreamEndedLeasesRequest) GetPeriods() *Periods {
+	if x != nil {
+		return x.Periods
+	}
+	return nil
+}
+
 type GetCapacityRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Periods       *Periods               `protobuf:"bytes,1,opt,name=periods,proto3" json:"periods,omitempty"`
@@ -166,7 +210,7 @@ type GetCapacityRequest struct {
 
 func (x *GetCapacityRequest) Reset() {
 	*x = GetCapacityRequest{}
-	mi := &file_greylag_v1_report_proto_msgTypes[3]
+	mi := &file_greylag_v1_report_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -178,7 +222,7 @@ func (x *GetCapacityRequest) String() string {
 func (*GetCapacityRequest) ProtoMessage() {}
 
 func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[3]
+	mi := &file_greylag_v1_report_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -191,7 +235,7 @@ func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapacityRequest.ProtoReflect.Descriptor instead.
 func (*GetCapacityRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetCapacityRequest) GetPeriods() *Periods {
@@ -215,7 +259,7 @@ type Periods struct {
 
 func (x *Periods) Reset() {
 	*x = Periods{}
-	mi := &file_greylag_v1_report_proto_msgTypes[4]
+	mi := &file_greylag_v1_report_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -227,7 +271,7 @@ func (x *Periods) String() string {
 func (*Periods) ProtoMessage() {}
 
 func (x *Periods) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[4]
+	mi := &file_greylag_v1_report_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -240,7 +284,7 @@ func (x *Periods) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Periods.ProtoReflect.Descriptor instead.
 func (*Periods) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Periods) GetBounds() []*timestamppb.Timestamp {
@@ -288,7 +332,7 @@ type ReportHead struct {
 
 func (x *ReportHead) Reset() {
 	*x = ReportHead{}
-	mi := &file_greylag_v1_report_proto_msgTypes[5]
+	mi := &file_greylag_v1_report_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -300,7 +344,7 @@ func (x *ReportHead) String() string {
 func (*ReportHead) ProtoMessage() {}
 
 func (x *ReportHead) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[5]
+	mi := &file_greylag_v1_report_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -313,7 +357,7 @@ func (x *ReportHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHead.ProtoReflect.Descriptor instead.
 func (*ReportHead) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ReportHead) GetAsOf() *AsOf {
@@ -389,7 +433,7 @@ type StreamUsageResponse struct {
 
 func (x *StreamUsageResponse) Reset() {
 	*x = StreamUsageResponse{}
-	mi := &file_greylag_v1_report_proto_msgTypes[6]
+	mi := &file_greylag_v1_report_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -401,7 +445,7 @@ func (x *StreamUsageResponse) String() string {
 func (*StreamUsageResponse) ProtoMessage() {}
 
 func (x *StreamUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[6]
+	mi := &file_greylag_v1_report_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -414,7 +458,7 @@ func (x *StreamUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamUsageResponse.ProtoReflect.Descriptor instead.
 func (*StreamUsageResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StreamUsageResponse) GetHead() *ReportHead {
@@ -470,7 +514,7 @@ type UsageRow struct {
 
 func (x *UsageRow) Reset() {
 	*x = UsageRow{}
-	mi := &file_greylag_v1_report_proto_msgTypes[7]
+	mi := &file_greylag_v1_report_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +526,7 @@ func (x *UsageRow) String() string {
 func (*UsageRow) ProtoMessage() {}
 
 func (x *UsageRow) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[7]
+	mi := &file_greylag_v1_report_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +539,7 @@ func (x *UsageRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRow.ProtoReflect.Descriptor instead.
 func (*UsageRow) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UsageRow) GetPeriod() uint32 {
@@ -698,7 +742,7 @@ type BrokenCause struct {
 
 func (x *BrokenCause) Reset() {
 	*x = BrokenCause{}
-	mi := &file_greylag_v1_report_proto_msgTypes[8]
+	mi := &file_greylag_v1_report_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +754,7 @@ func (x *BrokenCause) String() string {
 func (*BrokenCause) ProtoMessage() {}
 
 func (x *BrokenCause) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[8]
+	mi := &file_greylag_v1_report_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +767,7 @@ func (x *BrokenCause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokenCause.ProtoReflect.Descriptor instead.
 func (*BrokenCause) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BrokenCause) GetCause() string {
@@ -740,6 +784,263 @@ func (x *BrokenCause) GetCount() int64 {
 	return 0
 }
 
+type StreamEndedLeasesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Head          *ReportHead            `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"`             // only in the first message, like the next two
+	Partitions    []string               `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"` // whose nodes were leased, now or when one of the leases ended
+	Running       uint64                 `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`      // leases that have not ended: they count in the period in which they end
+	Leases        []*EndedLease          `protobuf:"bytes,4,rep,name=leases,proto3" json:"leases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamEndedLeasesResponse) Reset() {
+	*x = StreamEndedLeasesResponse{}
+	mi := &file_greylag_v1_report_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamEndedLeasesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamEndedLeasesResponse) ProtoMessage() {}
+
+func (x *StreamEndedLeasesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamEndedLeasesResponse.ProtoReflect.Descriptor instead.
+func (*StreamEndedLeasesResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *StreamEndedLeasesResponse) GetHead() *ReportHead {
+	if x != nil {
+		return x.Head
+	}
+	return nil
+}
+
+func (x *StreamEndedLeasesResponse) GetPartitions() []string {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *StreamEndedLeasesResponse) GetRunning() uint64 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *StreamEndedLeasesResponse) GetLeases() []*EndedLease {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+// EndedLease is a lease of a cloud node that has ended. Money is in millionths of its currency.
+type EndedLease struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Period        uint32                 `protobuf:"varint,1,opt,name=period,proto3" json:"period,omitempty"` // from 0
+	Lease         uint64                 `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	Account       string                 `protobuf:"bytes,3,opt,name=account,proto3" json:"account,omitempty"`
+	Job           uint64                 `protobuf:"varint,4,opt,name=job,proto3" json:"job,omitempty"` // ID of the job for which the node was leased
+	Partition     string                 `protobuf:"bytes,5,opt,name=partition,proto3" json:"partition,omitempty"`
+	Offer         string                 `protobuf:"bytes,6,opt,name=offer,proto3" json:"offer,omitempty"`
+	Market        string                 `protobuf:"bytes,7,opt,name=market,proto3" json:"market,omitempty"`
+	Region        string                 `protobuf:"bytes,8,opt,name=region,proto3" json:"region,omitempty"`
+	Type          string                 `protobuf:"bytes,9,opt,name=type,proto3" json:"type,omitempty"`
+	Currency      string                 `protobuf:"bytes,10,opt,name=currency,proto3" json:"currency,omitempty"`
+	Month         *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=month,proto3" json:"month,omitempty"`       // start of the month (UTC) whose budgets it counts in
+	Launched      *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=launched,proto3" json:"launched,omitempty"` // missing: there was no instance
+	Ended         *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=ended,proto3" json:"ended,omitempty"`
+	Booked        *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=booked,proto3" json:"booked,omitempty"` // when its cost was recorded: this decides its period
+	Ran           *durationpb.Duration   `protobuf:"bytes,15,opt,name=ran,proto3" json:"ran,omitempty"`       // billed time of the instance
+	Cost          int64                  `protobuf:"varint,16,opt,name=cost,proto3" json:"cost,omitempty"`
+	Interrupted   bool                   `protobuf:"varint,17,opt,name=interrupted,proto3" json:"interrupted,omitempty"` // the cloud took the instance back
+	Instance      string                 `protobuf:"bytes,18,opt,name=instance,proto3" json:"instance,omitempty"`
+	Why           string                 `protobuf:"bytes,19,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndedLease) Reset() {
+	*x = EndedLease{}
+	mi := &file_greylag_v1_report_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndedLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndedLease) ProtoMessage() {}
+
+func (x *EndedLease) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndedLease.ProtoReflect.Descriptor instead.
+func (*EndedLease) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *EndedLease) GetPeriod() uint32 {
+	if x != nil {
+		return x.Period
+	}
+	return 0
+}
+
+func (x *EndedLease) GetLease() uint64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *EndedLease) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *EndedLease) GetJob() uint64 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *EndedLease) GetPartition() string {
+	if x != nil {
+		return x.Partition
+	}
+	return ""
+}
+
+func (x *EndedLease) GetOffer() string {
+	if x != nil {
+		return x.Offer
+	}
+	return ""
+}
+
+func (x *EndedLease) GetMarket() string {
+	if x != nil {
+		return x.Market
+	}
+	return ""
+}
+
+func (x *EndedLease) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *EndedLease) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *EndedLease) GetCurrency() string {
+	if x != nil {
+		return x.Currency
+	}
+	return ""
+}
+
+func (x *EndedLease) GetMonth() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Month
+	}
+	return nil
+}
+
+func (x *EndedLease) GetLaunched() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Launched
+	}
+	return nil
+}
+
+func (x *EndedLease) GetEnded() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *EndedLease) GetBooked() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Booked
+	}
+	return nil
+}
+
+func (x *EndedLease) GetRan() *durationpb.Duration {
+	if x != nil {
+		return x.Ran
+	}
+	return nil
+}
+
+func (x *EndedLease) GetCost() int64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *EndedLease) GetInterrupted() bool {
+	if x != nil {
+		return x.Interrupted
+	}
+	return false
+}
+
+func (x *EndedLease) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *EndedLease) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type StreamEndedJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Head          *ReportHead            `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"`
@@ -750,7 +1051,7 @@ type StreamEndedJobsResponse struct {
 
 func (x *StreamEndedJobsResponse) Reset() {
 	*x = StreamEndedJobsResponse{}
-	mi := &file_greylag_v1_report_proto_msgTypes[9]
+	mi := &file_greylag_v1_report_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +1063,7 @@ func (x *StreamEndedJobsResponse) String() string {
 func (*StreamEndedJobsResponse) ProtoMessage() {}
 
 func (x *StreamEndedJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[9]
+	mi := &file_greylag_v1_report_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +1076,7 @@ func (x *StreamEndedJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamEndedJobsResponse.ProtoReflect.Descriptor instead.
 func (*StreamEndedJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StreamEndedJobsResponse) GetHead() *ReportHead {
@@ -805,7 +1106,7 @@ type EndedJob struct {
 
 func (x *EndedJob) Reset() {
 	*x = EndedJob{}
-	mi := &file_greylag_v1_report_proto_msgTypes[10]
+	mi := &file_greylag_v1_report_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +1118,7 @@ func (x *EndedJob) String() string {
 func (*EndedJob) ProtoMessage() {}
 
 func (x *EndedJob) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[10]
+	mi := &file_greylag_v1_report_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +1131,7 @@ func (x *EndedJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedJob.ProtoReflect.Descriptor instead.
 func (*EndedJob) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *EndedJob) GetJob() *Job {
@@ -864,7 +1165,7 @@ type StreamCreditsResponse struct {
 
 func (x *StreamCreditsResponse) Reset() {
 	*x = StreamCreditsResponse{}
-	mi := &file_greylag_v1_report_proto_msgTypes[11]
+	mi := &file_greylag_v1_report_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +1177,7 @@ func (x *StreamCreditsResponse) String() string {
 func (*StreamCreditsResponse) ProtoMessage() {}
 
 func (x *StreamCreditsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[11]
+	mi := &file_greylag_v1_report_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +1190,7 @@ func (x *StreamCreditsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamCreditsResponse.ProtoReflect.Descriptor instead.
 func (*StreamCreditsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StreamCreditsResponse) GetHead() *ReportHead {
@@ -924,7 +1225,7 @@ type CreditRow struct {
 
 func (x *CreditRow) Reset() {
 	*x = CreditRow{}
-	mi := &file_greylag_v1_report_proto_msgTypes[12]
+	mi := &file_greylag_v1_report_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1237,7 @@ func (x *CreditRow) String() string {
 func (*CreditRow) ProtoMessage() {}
 
 func (x *CreditRow) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[12]
+	mi := &file_greylag_v1_report_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1250,7 @@ func (x *CreditRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreditRow.ProtoReflect.Descriptor instead.
 func (*CreditRow) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CreditRow) GetPeriod() uint32 {
@@ -1026,7 +1327,7 @@ type GetCapacityResponse struct {
 
 func (x *GetCapacityResponse) Reset() {
 	*x = GetCapacityResponse{}
-	mi := &file_greylag_v1_report_proto_msgTypes[13]
+	mi := &file_greylag_v1_report_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1339,7 @@ func (x *GetCapacityResponse) String() string {
 func (*GetCapacityResponse) ProtoMessage() {}
 
 func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[13]
+	mi := &file_greylag_v1_report_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1352,7 @@ func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapacityResponse.ProtoReflect.Descriptor instead.
 func (*GetCapacityResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetCapacityResponse) GetHead() *ReportHead {
@@ -1090,7 +1391,7 @@ type CapacityRow struct {
 
 func (x *CapacityRow) Reset() {
 	*x = CapacityRow{}
-	mi := &file_greylag_v1_report_proto_msgTypes[14]
+	mi := &file_greylag_v1_report_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1403,7 @@ func (x *CapacityRow) String() string {
 func (*CapacityRow) ProtoMessage() {}
 
 func (x *CapacityRow) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[14]
+	mi := &file_greylag_v1_report_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1416,7 @@ func (x *CapacityRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityRow.ProtoReflect.Descriptor instead.
 func (*CapacityRow) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CapacityRow) GetPeriod() uint32 {
@@ -1169,7 +1470,7 @@ type GetStandingRequest struct {
 
 func (x *GetStandingRequest) Reset() {
 	*x = GetStandingRequest{}
-	mi := &file_greylag_v1_report_proto_msgTypes[15]
+	mi := &file_greylag_v1_report_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1482,7 @@ func (x *GetStandingRequest) String() string {
 func (*GetStandingRequest) ProtoMessage() {}
 
 func (x *GetStandingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[15]
+	mi := &file_greylag_v1_report_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1495,7 @@ func (x *GetStandingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStandingRequest.ProtoReflect.Descriptor instead.
 func (*GetStandingRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetStandingRequest) GetRead() *Read {
@@ -1216,7 +1517,7 @@ type GetStandingResponse struct {
 
 func (x *GetStandingResponse) Reset() {
 	*x = GetStandingResponse{}
-	mi := &file_greylag_v1_report_proto_msgTypes[16]
+	mi := &file_greylag_v1_report_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1529,7 @@ func (x *GetStandingResponse) String() string {
 func (*GetStandingResponse) ProtoMessage() {}
 
 func (x *GetStandingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[16]
+	mi := &file_greylag_v1_report_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1542,7 @@ func (x *GetStandingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStandingResponse.ProtoReflect.Descriptor instead.
 func (*GetStandingResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetStandingResponse) GetAsOf() *AsOf {
@@ -1285,7 +1586,7 @@ type BudgetStanding struct {
 
 func (x *BudgetStanding) Reset() {
 	*x = BudgetStanding{}
-	mi := &file_greylag_v1_report_proto_msgTypes[17]
+	mi := &file_greylag_v1_report_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1598,7 @@ func (x *BudgetStanding) String() string {
 func (*BudgetStanding) ProtoMessage() {}
 
 func (x *BudgetStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[17]
+	mi := &file_greylag_v1_report_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1611,7 @@ func (x *BudgetStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BudgetStanding.ProtoReflect.Descriptor instead.
 func (*BudgetStanding) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BudgetStanding) GetPayer() string {
@@ -1355,7 +1656,7 @@ type ExpiringBucket struct {
 
 func (x *ExpiringBucket) Reset() {
 	*x = ExpiringBucket{}
-	mi := &file_greylag_v1_report_proto_msgTypes[18]
+	mi := &file_greylag_v1_report_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1668,7 @@ func (x *ExpiringBucket) String() string {
 func (*ExpiringBucket) ProtoMessage() {}
 
 func (x *ExpiringBucket) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[18]
+	mi := &file_greylag_v1_report_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1681,7 @@ func (x *ExpiringBucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpiringBucket.ProtoReflect.Descriptor instead.
 func (*ExpiringBucket) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExpiringBucket) GetBucket() uint64 {
@@ -1429,7 +1730,7 @@ type Debt struct {
 
 func (x *Debt) Reset() {
 	*x = Debt{}
-	mi := &file_greylag_v1_report_proto_msgTypes[19]
+	mi := &file_greylag_v1_report_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1742,7 @@ func (x *Debt) String() string {
 func (*Debt) ProtoMessage() {}
 
 func (x *Debt) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[19]
+	mi := &file_greylag_v1_report_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1755,7 @@ func (x *Debt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Debt.ProtoReflect.Descriptor instead.
 func (*Debt) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Debt) GetPayer() string {
@@ -1482,6 +1783,8 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x16StreamEndedJobsRequest\x12-\n" +
 	"\aperiods\x18\x01 \x01(\v2\x13.greylag.v1.PeriodsR\aperiods\"E\n" +
 	"\x14StreamCreditsRequest\x12-\n" +
+	"\aperiods\x18\x01 \x01(\v2\x13.greylag.v1.PeriodsR\aperiods\"I\n" +
+	"\x18StreamEndedLeasesRequest\x12-\n" +
 	"\aperiods\x18\x01 \x01(\v2\x13.greylag.v1.PeriodsR\aperiods\"C\n" +
 	"\x12GetCapacityRequest\x12-\n" +
 	"\aperiods\x18\x01 \x01(\v2\x13.greylag.v1.PeriodsR\aperiods\"\x94\x01\n" +
@@ -1539,7 +1842,36 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x05wckey\x18\x1b \x01(\tR\x05wckey\"9\n" +
 	"\vBrokenCause\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\"o\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\xb1\x01\n" +
+	"\x19StreamEndedLeasesResponse\x12*\n" +
+	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\tR\n" +
+	"partitions\x12\x18\n" +
+	"\arunning\x18\x03 \x01(\x04R\arunning\x12.\n" +
+	"\x06leases\x18\x04 \x03(\v2\x16.greylag.v1.EndedLeaseR\x06leases\"\xdb\x04\n" +
+	"\n" +
+	"EndedLease\x12\x16\n" +
+	"\x06period\x18\x01 \x01(\rR\x06period\x12\x14\n" +
+	"\x05lease\x18\x02 \x01(\x04R\x05lease\x12\x18\n" +
+	"\aaccount\x18\x03 \x01(\tR\aaccount\x12\x10\n" +
+	"\x03job\x18\x04 \x01(\x04R\x03job\x12\x1c\n" +
+	"\tpartition\x18\x05 \x01(\tR\tpartition\x12\x14\n" +
+	"\x05offer\x18\x06 \x01(\tR\x05offer\x12\x16\n" +
+	"\x06market\x18\a \x01(\tR\x06market\x12\x16\n" +
+	"\x06region\x18\b \x01(\tR\x06region\x12\x12\n" +
+	"\x04type\x18\t \x01(\tR\x04type\x12\x1a\n" +
+	"\bcurrency\x18\n" +
+	" \x01(\tR\bcurrency\x120\n" +
+	"\x05month\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x05month\x126\n" +
+	"\blaunched\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\blaunched\x120\n" +
+	"\x05ended\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x122\n" +
+	"\x06booked\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x06booked\x12+\n" +
+	"\x03ran\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x03ran\x12\x12\n" +
+	"\x04cost\x18\x10 \x01(\x03R\x04cost\x12 \n" +
+	"\vinterrupted\x18\x11 \x01(\bR\vinterrupted\x12\x1a\n" +
+	"\binstance\x18\x12 \x01(\tR\binstance\x12\x10\n" +
+	"\x03why\x18\x13 \x01(\tR\x03why\"o\n" +
 	"\x17StreamEndedJobsResponse\x12*\n" +
 	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12(\n" +
 	"\x04jobs\x18\x02 \x03(\v2\x14.greylag.v1.EndedJobR\x04jobs\"\x91\x01\n" +
@@ -1591,11 +1923,12 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\aexpires\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"4\n" +
 	"\x04Debt\x12\x14\n" +
 	"\x05payer\x18\x01 \x01(\tR\x05payer\x12\x16\n" +
-	"\x06amount\x18\x02 \x01(\x03R\x06amount2\xb7\x03\n" +
+	"\x06amount\x18\x02 \x01(\x03R\x06amount2\x9b\x04\n" +
 	"\rReportService\x12P\n" +
 	"\vStreamUsage\x12\x1e.greylag.v1.StreamUsageRequest\x1a\x1f.greylag.v1.StreamUsageResponse0\x01\x12\\\n" +
 	"\x0fStreamEndedJobs\x12\".greylag.v1.StreamEndedJobsRequest\x1a#.greylag.v1.StreamEndedJobsResponse0\x01\x12V\n" +
-	"\rStreamCredits\x12 .greylag.v1.StreamCreditsRequest\x1a!.greylag.v1.StreamCreditsResponse0\x01\x12N\n" +
+	"\rStreamCredits\x12 .greylag.v1.StreamCreditsRequest\x1a!.greylag.v1.StreamCreditsResponse0\x01\x12b\n" +
+	"\x11StreamEndedLeases\x12$.greylag.v1.StreamEndedLeasesRequest\x1a%.greylag.v1.StreamEndedLeasesResponse0\x01\x12N\n" +
 	"\vGetCapacity\x12\x1e.greylag.v1.GetCapacityRequest\x1a\x1f.greylag.v1.GetCapacityResponse\x12N\n" +
 	"\vGetStanding\x12\x1e.greylag.v1.GetStandingRequest\x1a\x1f.greylag.v1.GetStandingResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
@@ -1611,87 +1944,100 @@ func file_greylag_v1_report_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_report_proto_rawDescData
 }
 
-var file_greylag_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_greylag_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_greylag_v1_report_proto_goTypes = []any{
-	(*StreamUsageRequest)(nil),      // 0: greylag.v1.StreamUsageRequest
-	(*StreamEndedJobsRequest)(nil),  // 1: greylag.v1.StreamEndedJobsRequest
-	(*StreamCreditsRequest)(nil),    // 2: greylag.v1.StreamCreditsRequest
-	(*GetCapacityRequest)(nil),      // 3: greylag.v1.GetCapacityRequest
-	(*Periods)(nil),                 // 4: greylag.v1.Periods
-	(*ReportHead)(nil),              // 5: greylag.v1.ReportHead
-	(*StreamUsageResponse)(nil),     // 6: greylag.v1.StreamUsageResponse
-	(*UsageRow)(nil),                // 7: greylag.v1.UsageRow
-	(*BrokenCause)(nil),             // 8: greylag.v1.BrokenCause
-	(*StreamEndedJobsResponse)(nil), // 9: greylag.v1.StreamEndedJobsResponse
-	(*EndedJob)(nil),                // 10: greylag.v1.EndedJob
-	(*StreamCreditsResponse)(nil),   // 11: greylag.v1.StreamCreditsResponse
-	(*CreditRow)(nil),               // 12: greylag.v1.CreditRow
-	(*GetCapacityResponse)(nil),     // 13: greylag.v1.GetCapacityResponse
-	(*CapacityRow)(nil),             // 14: greylag.v1.CapacityRow
-	(*GetStandingRequest)(nil),      // 15: greylag.v1.GetStandingRequest
-	(*GetStandingResponse)(nil),     // 16: greylag.v1.GetStandingResponse
-	(*BudgetStanding)(nil),          // 17: greylag.v1.BudgetStanding
-	(*ExpiringBucket)(nil),          // 18: greylag.v1.ExpiringBucket
-	(*Debt)(nil),                    // 19: greylag.v1.Debt
-	(*timestamppb.Timestamp)(nil),   // 20: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 21: google.protobuf.Duration
-	(*Read)(nil),                    // 22: greylag.v1.Read
-	(*AsOf)(nil),                    // 23: greylag.v1.AsOf
-	(*Job)(nil),                     // 24: greylag.v1.Job
-	(*ResourceCount)(nil),           // 25: greylag.v1.ResourceCount
-	(*PastAttempt)(nil),             // 26: greylag.v1.PastAttempt
-	(EntryKind)(0),                  // 27: greylag.v1.EntryKind
-	(BucketClass)(0),                // 28: greylag.v1.BucketClass
-	(BudgetWindow)(0),               // 29: greylag.v1.BudgetWindow
+	(*StreamUsageRequest)(nil),        // 0: greylag.v1.StreamUsageRequest
+	(*StreamEndedJobsRequest)(nil),    // 1: greylag.v1.StreamEndedJobsRequest
+	(*StreamCreditsRequest)(nil),      // 2: greylag.v1.StreamCreditsRequest
+	(*StreamEndedLeasesRequest)(nil),  // 3: greylag.v1.StreamEndedLeasesRequest
+	(*GetCapacityRequest)(nil),        // 4: greylag.v1.GetCapacityRequest
+	(*Periods)(nil),                   // 5: greylag.v1.Periods
+	(*ReportHead)(nil),                // 6: greylag.v1.ReportHead
+	(*StreamUsageResponse)(nil),       // 7: greylag.v1.StreamUsageResponse
+	(*UsageRow)(nil),                  // 8: greylag.v1.UsageRow
+	(*BrokenCause)(nil),               // 9: greylag.v1.BrokenCause
+	(*StreamEndedLeasesResponse)(nil), // 10: greylag.v1.StreamEndedLeasesResponse
+	(*EndedLease)(nil),                // 11: greylag.v1.EndedLease
+	(*StreamEndedJobsResponse)(nil),   // 12: greylag.v1.StreamEndedJobsResponse
+	(*EndedJob)(nil),                  // 13: greylag.v1.EndedJob
+	(*StreamCreditsResponse)(nil),     // 14: greylag.v1.StreamCreditsResponse
+	(*CreditRow)(nil),                 // 15: greylag.v1.CreditRow
+	(*GetCapacityResponse)(nil),       // 16: greylag.v1.GetCapacityResponse
+	(*CapacityRow)(nil),               // 17: greylag.v1.CapacityRow
+	(*GetStandingRequest)(nil),        // 18: greylag.v1.GetStandingRequest
+	(*GetStandingResponse)(nil),       // 19: greylag.v1.GetStandingResponse
+	(*BudgetStanding)(nil),            // 20: greylag.v1.BudgetStanding
+	(*ExpiringBucket)(nil),            // 21: greylag.v1.ExpiringBucket
+	(*Debt)(nil),                      // 22: greylag.v1.Debt
+	(*timestamppb.Timestamp)(nil),     // 23: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 24: google.protobuf.Duration
+	(*Read)(nil),                      // 25: greylag.v1.Read
+	(*AsOf)(nil),                      // 26: greylag.v1.AsOf
+	(*Job)(nil),                       // 27: greylag.v1.Job
+	(*ResourceCount)(nil),             // 28: greylag.v1.ResourceCount
+	(*PastAttempt)(nil),               // 29: greylag.v1.PastAttempt
+	(EntryKind)(0),                    // 30: greylag.v1.EntryKind
+	(BucketClass)(0),                  // 31: greylag.v1.BucketClass
+	(BudgetWindow)(0),                 // 32: greylag.v1.BudgetWindow
 }
 var file_greylag_v1_report_proto_depIdxs = []int32{
-	4,  // 0: greylag.v1.StreamUsageRequest.periods:type_name -> greylag.v1.Periods
-	4,  // 1: greylag.v1.StreamEndedJobsRequest.periods:type_name -> greylag.v1.Periods
-	4,  // 2: greylag.v1.StreamCreditsRequest.periods:type_name -> greylag.v1.Periods
-	4,  // 3: greylag.v1.GetCapacityRequest.periods:type_name -> greylag.v1.Periods
-	20, // 4: greylag.v1.Periods.bounds:type_name -> google.protobuf.Timestamp
-	21, // 5: greylag.v1.Periods.grace:type_name -> google.protobuf.Duration
-	22, // 6: greylag.v1.Periods.read:type_name -> greylag.v1.Read
-	23, // 7: greylag.v1.ReportHead.as_of:type_name -> greylag.v1.AsOf
-	20, // 8: greylag.v1.ReportHead.since:type_name -> google.protobuf.Timestamp
-	5,  // 9: greylag.v1.StreamUsageResponse.head:type_name -> greylag.v1.ReportHead
-	7,  // 10: greylag.v1.StreamUsageResponse.rows:type_name -> greylag.v1.UsageRow
-	8,  // 11: greylag.v1.UsageRow.causes:type_name -> greylag.v1.BrokenCause
-	5,  // 12: greylag.v1.StreamEndedJobsResponse.head:type_name -> greylag.v1.ReportHead
-	10, // 13: greylag.v1.StreamEndedJobsResponse.jobs:type_name -> greylag.v1.EndedJob
-	24, // 14: greylag.v1.EndedJob.job:type_name -> greylag.v1.Job
-	25, // 15: greylag.v1.EndedJob.tres:type_name -> greylag.v1.ResourceCount
-	26, // 16: greylag.v1.EndedJob.attempts:type_name -> greylag.v1.PastAttempt
-	5,  // 17: greylag.v1.StreamCreditsResponse.head:type_name -> greylag.v1.ReportHead
-	12, // 18: greylag.v1.StreamCreditsResponse.rows:type_name -> greylag.v1.CreditRow
-	27, // 19: greylag.v1.CreditRow.kind:type_name -> greylag.v1.EntryKind
-	28, // 20: greylag.v1.CreditRow.class:type_name -> greylag.v1.BucketClass
-	5,  // 21: greylag.v1.GetCapacityResponse.head:type_name -> greylag.v1.ReportHead
-	14, // 22: greylag.v1.GetCapacityResponse.rows:type_name -> greylag.v1.CapacityRow
-	20, // 23: greylag.v1.GetCapacityResponse.since:type_name -> google.protobuf.Timestamp
-	22, // 24: greylag.v1.GetStandingRequest.read:type_name -> greylag.v1.Read
-	23, // 25: greylag.v1.GetStandingResponse.as_of:type_name -> greylag.v1.AsOf
-	17, // 26: greylag.v1.GetStandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
-	18, // 27: greylag.v1.GetStandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
-	19, // 28: greylag.v1.GetStandingResponse.debts:type_name -> greylag.v1.Debt
-	29, // 29: greylag.v1.BudgetStanding.window:type_name -> greylag.v1.BudgetWindow
-	28, // 30: greylag.v1.ExpiringBucket.class:type_name -> greylag.v1.BucketClass
-	20, // 31: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
-	0,  // 32: greylag.v1.ReportService.StreamUsage:input_type -> greylag.v1.StreamUsageRequest
-	1,  // 33: greylag.v1.ReportService.StreamEndedJobs:input_type -> greylag.v1.StreamEndedJobsRequest
-	2,  // 34: greylag.v1.ReportService.StreamCredits:input_type -> greylag.v1.StreamCreditsRequest
-	3,  // 35: greylag.v1.ReportService.GetCapacity:input_type -> greylag.v1.GetCapacityRequest
-	15, // 36: greylag.v1.ReportService.GetStanding:input_type -> greylag.v1.GetStandingRequest
-	6,  // 37: greylag.v1.ReportService.StreamUsage:output_type -> greylag.v1.StreamUsageResponse
-	9,  // 38: greylag.v1.ReportService.StreamEndedJobs:output_type -> greylag.v1.StreamEndedJobsResponse
-	11, // 39: greylag.v1.ReportService.StreamCredits:output_type -> greylag.v1.StreamCreditsResponse
-	13, // 40: greylag.v1.ReportService.GetCapacity:output_type -> greylag.v1.GetCapacityResponse
-	16, // 41: greylag.v1.ReportService.GetStanding:output_type -> greylag.v1.GetStandingResponse
-	37, // [37:42] is the sub-list for method output_type
-	32, // [32:37] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	5,  // 0: greylag.v1.StreamUsageRequest.periods:type_name -> greylag.v1.Periods
+	5,  // 1: greylag.v1.StreamEndedJobsRequest.periods:type_name -> greylag.v1.Periods
+	5,  // 2: greylag.v1.StreamCreditsRequest.periods:type_name -> greylag.v1.Periods
+	5,  // 3: greylag.v1.StreamEndedLeasesRequest.periods:type_name -> greylag.v1.Periods
+	5,  // 4: greylag.v1.GetCapacityRequest.periods:type_name -> greylag.v1.Periods
+	23, // 5: greylag.v1.Periods.bounds:type_name -> google.protobuf.Timestamp
+	24, // 6: greylag.v1.Periods.grace:type_name -> google.protobuf.Duration
+	25, // 7: greylag.v1.Periods.read:type_name -> greylag.v1.Read
+	26, // 8: greylag.v1.ReportHead.as_of:type_name -> greylag.v1.AsOf
+	23, // 9: greylag.v1.ReportHead.since:type_name -> google.protobuf.Timestamp
+	6,  // 10: greylag.v1.StreamUsageResponse.head:type_name -> greylag.v1.ReportHead
+	8,  // 11: greylag.v1.StreamUsageResponse.rows:type_name -> greylag.v1.UsageRow
+	9,  // 12: greylag.v1.UsageRow.causes:type_name -> greylag.v1.BrokenCause
+	6,  // 13: greylag.v1.StreamEndedLeasesResponse.head:type_name -> greylag.v1.ReportHead
+	11, // 14: greylag.v1.StreamEndedLeasesResponse.leases:type_name -> greylag.v1.EndedLease
+	23, // 15: greylag.v1.EndedLease.month:type_name -> google.protobuf.Timestamp
+	23, // 16: greylag.v1.EndedLease.launched:type_name -> google.protobuf.Timestamp
+	23, // 17: greylag.v1.EndedLease.ended:type_name -> google.protobuf.Timestamp
+	23, // 18: greylag.v1.EndedLease.booked:type_name -> google.protobuf.Timestamp
+	24, // 19: greylag.v1.EndedLease.ran:type_name -> google.protobuf.Duration
+	6,  // 20: greylag.v1.StreamEndedJobsResponse.head:type_name -> greylag.v1.ReportHead
+	13, // 21: greylag.v1.StreamEndedJobsResponse.jobs:type_name -> greylag.v1.EndedJob
+	27, // 22: greylag.v1.EndedJob.job:type_name -> greylag.v1.Job
+	28, // 23: greylag.v1.EndedJob.tres:type_name -> greylag.v1.ResourceCount
+	29, // 24: greylag.v1.EndedJob.attempts:type_name -> greylag.v1.PastAttempt
+	6,  // 25: greylag.v1.StreamCreditsResponse.head:type_name -> greylag.v1.ReportHead
+	15, // 26: greylag.v1.StreamCreditsResponse.rows:type_name -> greylag.v1.CreditRow
+	30, // 27: greylag.v1.CreditRow.kind:type_name -> greylag.v1.EntryKind
+	31, // 28: greylag.v1.CreditRow.class:type_name -> greylag.v1.BucketClass
+	6,  // 29: greylag.v1.GetCapacityResponse.head:type_name -> greylag.v1.ReportHead
+	17, // 30: greylag.v1.GetCapacityResponse.rows:type_name -> greylag.v1.CapacityRow
+	23, // 31: greylag.v1.GetCapacityResponse.since:type_name -> google.protobuf.Timestamp
+	25, // 32: greylag.v1.GetStandingRequest.read:type_name -> greylag.v1.Read
+	26, // 33: greylag.v1.GetStandingResponse.as_of:type_name -> greylag.v1.AsOf
+	20, // 34: greylag.v1.GetStandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
+	21, // 35: greylag.v1.GetStandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
+	22, // 36: greylag.v1.GetStandingResponse.debts:type_name -> greylag.v1.Debt
+	32, // 37: greylag.v1.BudgetStanding.window:type_name -> greylag.v1.BudgetWindow
+	31, // 38: greylag.v1.ExpiringBucket.class:type_name -> greylag.v1.BucketClass
+	23, // 39: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
+	0,  // 40: greylag.v1.ReportService.StreamUsage:input_type -> greylag.v1.StreamUsageRequest
+	1,  // 41: greylag.v1.ReportService.StreamEndedJobs:input_type -> greylag.v1.StreamEndedJobsRequest
+	2,  // 42: greylag.v1.ReportService.StreamCredits:input_type -> greylag.v1.StreamCreditsRequest
+	3,  // 43: greylag.v1.ReportService.StreamEndedLeases:input_type -> greylag.v1.StreamEndedLeasesRequest
+	4,  // 44: greylag.v1.ReportService.GetCapacity:input_type -> greylag.v1.GetCapacityRequest
+	18, // 45: greylag.v1.ReportService.GetStanding:input_type -> greylag.v1.GetStandingRequest
+	7,  // 46: greylag.v1.ReportService.StreamUsage:output_type -> greylag.v1.StreamUsageResponse
+	12, // 47: greylag.v1.ReportService.StreamEndedJobs:output_type -> greylag.v1.StreamEndedJobsResponse
+	14, // 48: greylag.v1.ReportService.StreamCredits:output_type -> greylag.v1.StreamCreditsResponse
+	10, // 49: greylag.v1.ReportService.StreamEndedLeases:output_type -> greylag.v1.StreamEndedLeasesResponse
+	16, // 50: greylag.v1.ReportService.GetCapacity:output_type -> greylag.v1.GetCapacityResponse
+	19, // 51: greylag.v1.ReportService.GetStanding:output_type -> greylag.v1.GetStandingResponse
+	46, // [46:52] is the sub-list for method output_type
+	40, // [40:46] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_report_proto_init() }
@@ -1708,7 +2054,7 @@ func file_greylag_v1_report_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_report_proto_rawDesc), len(file_greylag_v1_report_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

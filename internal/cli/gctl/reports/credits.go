@@ -17,11 +17,12 @@ import (
 )
 
 // creditCost is the purchase price of credits, for FOCUS.
-type creditCost struct{ currency, price string }
+type creditCost struct{ currency, price, provider string }
 
 func (m *creditCost) flags(c *cobra.Command) {
 	c.Flags().StringVar(&m.currency, "currency", "USD", "for FOCUS: the currency in which credits are bought (ISO 4217)")
 	c.Flags().StringVar(&m.price, "credit-price", "1", "for FOCUS: price of one credit in that currency")
+	c.Flags().StringVar(&m.provider, "cloud-provider", "cloud", "for FOCUS: name of the cloud whose nodes are leased")
 }
 
 func (m *creditCost) billing(cluster string) (report.Billing, error) {
@@ -29,7 +30,10 @@ func (m *creditCost) billing(cluster string) (report.Billing, error) {
 	if err != nil || price < 0 || len(m.currency) != 3 {
 		return report.Billing{}, &ui.UsageError{Problem: fmt.Sprintf("invalid price of a credit: %s %s", m.price, m.currency), Advice: "such as --currency EUR --credit-price 0.85"}
 	}
-	return report.Billing{Cluster: cluster, Currency: m.currency, Price: int64(price)}, nil
+	if m.provider == "" {
+		return report.Billing{}, &ui.UsageError{Problem: "the name of the cloud is empty", Advice: "such as --cloud-provider AWS"}
+	}
+	return report.Billing{Cluster: cluster, Currency: m.currency, Price: int64(price), Provider: m.provider}, nil
 }
 
 // credits fetches the journal's movements, by periods.
@@ -79,6 +83,9 @@ func (r *reporting) days(ctx context.Context, c ui.Cluster, bounds []time.Time) 
 func worse(a, b *greylagv1.ReportHead) *greylagv1.ReportHead {
 	out := proto.CloneOf(a)
 	out.Incomplete, out.Open = cmp.Or(a.GetIncomplete(), b.GetIncomplete()), cmp.Or(a.GetOpen(), b.GetOpen())
+	if since := b.GetSince(); since != nil && (out.Since == nil || since.AsTime().After(out.Since.AsTime())) {
+		out.Since = since
+	}
 	out.Ready, out.Unreadable = a.GetReady() && b.GetReady(), max(a.GetUnreadable(), b.GetUnreadable())
 	return out
 }
@@ -91,6 +98,14 @@ func (r *reporting) focus(ctx context.Context, c ui.Cluster, period report.Perio
 	days, head, err := r.days(ctx, c, period.Days())
 	if err != nil {
 		return nil, err
+	}
+	leases, more, err := r.leases(ctx, c, period.Days())
+	if err != nil {
+		return nil, err
+	}
+	head = worse(head, more)
+	for i := range days {
+		days[i].Leases = leases.periods[i]
 	}
 	billing, err := r.cost.billing(head.GetCluster())
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // cronReport writes all usual reports of a site, in one command for cron: existing, unchanged
 // reports cost only a check.
 func (t commands) cronReport() *cobra.Command {
-	r := &alerting{reporting: reporting{commands: t}, alertPause: firstPause}
+	r := &alerting{reporting: reporting{commands: t, inCron: true}, alertPause: firstPause}
 	var formats string
 	c := &cobra.Command{
 		Use: "cron -o DIR", Short: "Write all reports of the last day, week and month, and alerts", Args: cobra.NoArgs,
@@ -90,7 +90,7 @@ func (r *alerting) all(ctx context.Context, c ui.Cluster, formats []string) erro
 // every writes every report of a period in the format; final ones may be kept. hopeless: no
 // controller answers, or none answers this user, so that others would fail as well.
 func (r *alerting) every(ctx context.Context, c ui.Cluster, period report.Period, leave bool) (statuses []error, hopeless bool) {
-	for _, name := range append(report.Reports(), "cluster", "credits") {
+	for _, name := range append(report.Reports(), "cluster", "credits", "burst") {
 		if checkFormat(name, r.format) != nil && (r.format == "focus" || r.format == "xdmod") {
 			continue
 		}
@@ -98,6 +98,9 @@ func (r *alerting) every(ctx context.Context, c ui.Cluster, period report.Period
 			continue
 		}
 		err := r.one(ctx, c, name, period)
+		if errors.Is(err, errNoLeases) {
+			continue
+		}
 		hopeless = ctx.Err() != nil || silent(err) || err != nil && ui.StatusOf(err) == ui.Denied
 		if err = r.temporary(err); err != nil {
 			statuses = append(statuses, err)

@@ -56,7 +56,8 @@ type reporting struct {
 	format, dir                string
 	grace                      time.Duration
 	cost                       creditCost
-	lastNote                   string // the last note about the machine: cron writes many reports
+	inCron                     bool
+	lastNote                   string // the last note: cron writes many reports
 }
 
 func (t commands) report() *cobra.Command {
@@ -81,6 +82,7 @@ changed.`,
 		c.AddCommand(t.usageReport(r.name, r.short))
 	}
 	c.AddCommand(t.usageReport("cluster", "Allocated, idle, down and drained time of GPUs and CPUs"))
+	c.AddCommand(t.usageReport("burst", "Cost of leased cloud nodes, and charges of the jobs there"))
 	c.AddCommand(t.usageReport("credits", "Credits granted, charged, refunded and expired"), t.alertReport(), t.cronReport(), t.reportVerify())
 	return c
 }

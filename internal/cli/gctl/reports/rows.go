@@ -67,6 +67,9 @@ func (r *reporting) table(ctx context.Context, c ui.Cluster, name string, period
 		}
 		return report.Credits(rows[0]), head, nil
 	}
+	if name == "burst" {
+		return r.burst(ctx, c, bounds)
+	}
 	if name == "cluster" {
 		rows, head, err := r.capacity(ctx, c, bounds)
 		if err != nil {
@@ -142,9 +145,8 @@ func (r *reporting) capacity(ctx context.Context, c ui.Cluster, bounds []time.Ti
 	case since.AsTime().After(bounds[0]):
 		note = fmt.Sprintf("node records begin at %s; earlier time is not counted", since.AsTime().Format(time.RFC3339))
 	}
-	if note != "" && note != r.lastNote {
-		r.Note("%s", note)
-		r.lastNote = note
+	if note != "" {
+		r.noteOnce(note)
 	}
 	var rows []report.Capacity
 	for _, x := range answer.GetRows() {

@@ -44,6 +44,9 @@ const (
 	// ReportServiceStreamCreditsProcedure is the fully-qualified name of the ReportService's
 	// StreamCredits RPC.
 	ReportServiceStreamCreditsProcedure = "/greylag.v1.ReportService/StreamCredits"
+	// ReportServiceStreamEndedLeasesProcedure is the fully-qualified name of the ReportService's
+	// StreamEndedLeases RPC.
+	ReportServiceStreamEndedLeasesProcedure = "/greylag.v1.ReportService/StreamEndedLeases"
 	// ReportServiceGetCapacityProcedure is the fully-qualified name of the ReportService's GetCapacity
 	// RPC.
 	ReportServiceGetCapacityProcedure = "/greylag.v1.ReportService/GetCapacity"
@@ -60,6 +63,8 @@ type ReportServiceClient interface {
 	StreamEndedJobs(context.Context, *v1.StreamEndedJobsRequest) (*connect.ServerStreamForClient[v1.StreamEndedJobsResponse], error)
 	// StreamCredits streams the amounts of the credit journal by period.
 	StreamCredits(context.Context, *v1.StreamCreditsRequest) (*connect.ServerStreamForClient[v1.StreamCreditsResponse], error)
+	// StreamEndedLeases streams the leases of cloud nodes that ended in periods, in the order in which they ended.
+	StreamEndedLeases(context.Context, *v1.StreamEndedLeasesRequest) (*connect.ServerStreamForClient[v1.StreamEndedLeasesResponse], error)
 	// GetCapacity returns the capacity of nodes and its use by period.
 	GetCapacity(context.Context, *v1.GetCapacityRequest) (*v1.GetCapacityResponse, error)
 	// GetStanding returns present budgets, expiring buckets and debts.
@@ -95,6 +100,12 @@ func NewReportServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(reportServiceMethods.ByName("StreamCredits")),
 			connect.WithClientOptions(opts...),
 		),
+		streamEndedLeases: connect.NewClient[v1.StreamEndedLeasesRequest, v1.StreamEndedLeasesResponse](
+			httpClient,
+			baseURL+ReportServiceStreamEndedLeasesProcedure,
+			connect.WithSchema(reportServiceMethods.ByName("StreamEndedLeases")),
+			connect.WithClientOptions(opts...),
+		),
 		getCapacity: connect.NewClient[v1.GetCapacityRequest, v1.GetCapacityResponse](
 			httpClient,
 			baseURL+ReportServiceGetCapacityProcedure,
@@ -112,11 +123,12 @@ func NewReportServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // reportServiceClient implements ReportServiceClient.
 type reportServiceClient struct {
-	streamUsage     *connect.Client[v1.StreamUsageRequest, v1.StreamUsageResponse]
-	streamEndedJobs *connect.Client[v1.StreamEndedJobsRequest, v1.StreamEndedJobsResponse]
-	streamCredits   *connect.Client[v1.StreamCreditsRequest, v1.StreamCreditsResponse]
-	getCapacity     *connect.Client[v1.GetCapacityRequest, v1.GetCapacityResponse]
-	getStanding     *connect.Client[v1.GetStandingRequest, v1.GetStandingResponse]
+	streamUsage       *connect.Client[v1.StreamUsageRequest, v1.StreamUsageResponse]
+	streamEndedJobs   *connect.Client[v1.StreamEndedJobsRequest, v1.StreamEndedJobsResponse]
+	streamCredits     *connect.Client[v1.StreamCreditsRequest, v1.StreamCreditsResponse]
+	streamEndedLeases *connect.Client[v1.StreamEndedLeasesRequest, v1.StreamEndedLeasesResponse]
+	getCapacity       *connect.Client[v1.GetCapacityRequest, v1.GetCapacityResponse]
+	getStanding       *connect.Client[v1.GetStandingRequest, v1.GetStandingResponse]
 }
 
 // StreamUsage calls greylag.v1.ReportService.StreamUsage.
@@ -132,6 +144,11 @@ func (c *reportServiceClient) StreamEndedJobs(ctx context.Context, req *v1.Strea
 // StreamCredits calls greylag.v1.ReportService.StreamCredits.
 func (c *reportServiceClient) StreamCredits(ctx context.Context, req *v1.StreamCreditsRequest) (*connect.ServerStreamForClient[v1.StreamCreditsResponse], error) {
 	return c.streamCredits.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// StreamEndedLeases calls greylag.v1.ReportService.StreamEndedLeases.
+func (c *reportServiceClient) StreamEndedLeases(ctx context.Context, req *v1.StreamEndedLeasesRequest) (*connect.ServerStreamForClient[v1.StreamEndedLeasesResponse], error) {
+	return c.streamEndedLeases.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // GetCapacity calls greylag.v1.ReportService.GetCapacity.
@@ -160,6 +177,8 @@ type ReportServiceHandler interface {
 	StreamEndedJobs(context.Context, *v1.StreamEndedJobsRequest, *connect.ServerStream[v1.StreamEndedJobsResponse]) error
 	// StreamCredits streams the amounts of the credit journal by period.
 	StreamCredits(context.Context, *v1.StreamCreditsRequest, *connect.ServerStream[v1.StreamCreditsResponse]) error
+	// StreamEndedLeases streams the leases of cloud nodes that ended in periods, in the order in which they ended.
+	StreamEndedLeases(context.Context, *v1.StreamEndedLeasesRequest, *connect.ServerStream[v1.StreamEndedLeasesResponse]) error
 	// GetCapacity returns the capacity of nodes and its use by period.
 	GetCapacity(context.Context, *v1.GetCapacityRequest) (*v1.GetCapacityResponse, error)
 	// GetStanding returns present budgets, expiring buckets and debts.
@@ -191,6 +210,12 @@ func NewReportServiceHandler(svc ReportServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(reportServiceMethods.ByName("StreamCredits")),
 		connect.WithHandlerOptions(opts...),
 	)
+	reportServiceStreamEndedLeasesHandler := connect.NewServerStreamHandlerSimple(
+		ReportServiceStreamEndedLeasesProcedure,
+		svc.StreamEndedLeases,
+		connect.WithSchema(reportServiceMethods.ByName("StreamEndedLeases")),
+		connect.WithHandlerOptions(opts...),
+	)
 	reportServiceGetCapacityHandler := connect.NewUnaryHandlerSimple(
 		ReportServiceGetCapacityProcedure,
 		svc.GetCapacity,
@@ -211,6 +236,8 @@ func NewReportServiceHandler(svc ReportServiceHandler, opts ...connect.HandlerOp
 			reportServiceStreamEndedJobsHandler.ServeHTTP(w, r)
 		case ReportServiceStreamCreditsProcedure:
 			reportServiceStreamCreditsHandler.ServeHTTP(w, r)
+		case ReportServiceStreamEndedLeasesProcedure:
+			reportServiceStreamEndedLeasesHandler.ServeHTTP(w, r)
 		case ReportServiceGetCapacityProcedure:
 			reportServiceGetCapacityHandler.ServeHTTP(w, r)
 		case ReportServiceGetStandingProcedure:
@@ -234,6 +261,10 @@ func (UnimplementedReportServiceHandler) StreamEndedJobs(context.Context, *v1.St
 
 func (UnimplementedReportServiceHandler) StreamCredits(context.Context, *v1.StreamCreditsRequest, *connect.ServerStream[v1.StreamCreditsResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.StreamCredits is not implemented"))
+}
+
+func (UnimplementedReportServiceHandler) StreamEndedLeases(context.Context, *v1.StreamEndedLeasesRequest, *connect.ServerStream[v1.StreamEndedLeasesResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.StreamEndedLeases is not implemented"))
 }
 
 func (UnimplementedReportServiceHandler) GetCapacity(context.Context, *v1.GetCapacityRequest) (*v1.GetCapacityResponse, error) {
