@@ -61,3 +61,27 @@ func TestALicenceThatIsNotReleased(t *testing.T) {
 		t.Errorf("the licence is free:\n%s", got)
 	}
 }
+
+// TestPromiseOfAnEarlierAttempt has a job start before its promise, lose its node and wait again, all between two passes: that
+// breaks no promise.
+func TestPromiseOfAnEarlierAttempt(t *testing.T) {
+	snap := draw(t, `
+		node n1 gpus=1
+		run 1 on=n1:0 gpus=1 left=30m limit=1h
+		job 2 gpus=1 limit=10m`)
+	p := NewPlanner()
+	d := p.Pass(snap)
+	if len(d.Plan.Verdicts) != 1 || d.Plan.Verdicts[0].Promise == nil {
+		t.Fatalf("no promise: %s", write(d))
+	}
+	next := later(draw(t, `
+		node n1 gpus=1
+		run 3 on=n1:0 gpus=1 left=3h limit=3h
+		job 2 gpus=1 limit=10m`), 40*time.Minute)
+	job := *next.Pending[0]
+	job.Attempt = 1
+	next.Pending[0] = &job
+	if d = p.Pass(next); len(d.Plan.Verdicts) != 1 || d.Plan.Verdicts[0].Broken != "" {
+		t.Errorf("broken: %+v", d.Plan.Verdicts)
+	}
+}

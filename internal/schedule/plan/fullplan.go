@@ -194,6 +194,7 @@ func (p *Pass) planAll() {
 
 // priorPlan is what was planned for a job before all jobs are planned again.
 type priorPlan struct {
+	attempt         cluster.Attempt // the last one when it was planned
 	spec            *cluster.JobSpec
 	plan            *cluster.Promise // nil without a planned start
 	promised        bool
@@ -208,7 +209,7 @@ type priorPlan struct {
 func (p *Pass) priorPlans() map[cluster.JobID]priorPlan {
 	all := make(map[cluster.JobID]priorPlan, len(p.entries))
 	for id, e := range p.entries {
-		m := priorPlan{spec: e.Job.Spec, broken: e.Broken, changed: e.changed}
+		m := priorPlan{attempt: e.Job.Attempt, spec: e.Job.Spec, broken: e.Broken, changed: e.changed}
 		if e.At > 0 {
 			m.plan, m.promised = p.PromiseOf(e), e.Promised
 			m.hosts, m.shares, m.choice = p.res.Hosts, e.Shares, e.Choice

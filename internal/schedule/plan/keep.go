@@ -16,6 +16,9 @@ func (p *Pass) keepPromises() {
 	for _, e := range p.fullPlan.jobs {
 		e.Class.jobs = append(e.Class.jobs, e)
 		prior, promise := p.fullPlan.prior[e.Job.ID], e.Job.Promise
+		if prior.attempt != e.Job.Attempt { // it has started since
+			prior = priorPlan{}
+		}
 		if e.Broken = prior.broken; e.Broken != "" {
 			continue
 		}
