@@ -91,7 +91,7 @@ func (c *Cluster) layOutController(i, port int) error {
 		raft += fmt.Sprintf("[fence]\nprogram = %q\n", c.options.Fence)
 	}
 	if c.options.Burst != "" {
-		raft += fmt.Sprintf("[burst]\nprogram = %q\nargs = [\"--dir\", %q]\nidentity = true\n", filepath.Join(c.programs, burstLocal), c.options.Burst)
+		raft += c.burstTable()
 	}
 	c.controllers = append(c.controllers, ctl)
 	if err := os.WriteFile(ctl.clientFile(), fmt.Appendf(nil,
@@ -101,6 +101,15 @@ func (c *Cluster) layOutController(i, port int) error {
 	return os.WriteFile(filepath.Join(dir, "gctld.toml"), fmt.Appendf(nil,
 		"name = %q\nlisten = %q\nadvertise = %q\ndata_dir = %q\npki_dir = %q\n[raft]\n%s",
 		name, ctl.Addr, ctl.Addr, ctl.Data, filepath.Join(dir, "pki"), raft), 0o644)
+}
+
+// burstTable returns the table [burst] of gctld.toml.
+func (c *Cluster) burstTable() string {
+	program, timeout := filepath.Join(c.programs, burstLocal), "1m"
+	if c.options.BurstProgram != "" {
+		program, timeout = c.options.BurstProgram, "5s"
+	}
+	return fmt.Sprintf("[burst]\nprogram = %q\nargs = [\"--dir\", %q]\nidentity = true\ntimeout = %q\n", program, c.options.Burst, timeout)
 }
 
 func (c *Cluster) layOutNode(i int) error {

@@ -62,6 +62,9 @@ type Options struct {
 	Raft string
 	// Burst is the state directory of greylag-burst-local, from which the controllers lease nodes; empty: from none.
 	Burst string
+	// BurstProgram is called in its place, with the same arguments and a time limit of 5 seconds; empty:
+	// greylag-burst-local.
+	BurstProgram string
 	// Policy is TOML that is applied when the cluster is up.
 	Policy string
 	// Programs is the folder that holds the programs; empty: $GREYLAG_BIN, and

@@ -3,7 +3,9 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,11 +57,61 @@ func newLeased(t *testing.T, controllers int) *leased {
 	}
 	x := &leased{dir: dir}
 	x.set(t, map[string]any{})
-	x.site = newSite(t, cluster.Options{
-		Controllers: controllers, Nodes: 1, GPUs: 2, CPUs: 2, Memory: "1GiB", Policy: quickKill() + "default_qos = \"batch\"\n" + burstPolicy, Tmpfs: true,
-		Burst: dir,
-	})
+	x.start(t, cluster.Options{Controllers: controllers, Nodes: 1, Burst: dir})
 	return x
+}
+
+// start starts a cluster whose policy leases nodes.
+func (x *leased) start(t *testing.T, options cluster.Options) {
+	t.Helper()
+	options.GPUs, options.CPUs, options.Memory, options.Tmpfs = 2, 2, "1GiB", true
+	options.Policy = leasing()
+	x.site = newSite(t, options)
+	t.Cleanup(x.endInstances)
+}
+
+// leasing is a policy that leases nodes, with some of its texts replaced: old, new, old, new.
+func leasing(replaced ...string) string {
+	return strings.NewReplacer(replaced...).Replace(quickKill() + "default_qos = \"batch\"\n" + burstPolicy)
+}
+
+// instance is an instance as its provider records it.
+type instance struct {
+	ID      string    `json:"id"`
+	Cluster string    `json:"cluster"`
+	Launch  uint64    `json:"launch"`
+	EndedAt time.Time `json:"ended_at"`
+}
+
+// instances returns the instances that were made, of all clusters.
+func (x *leased) instances() (list []instance) {
+	x.t.Helper()
+	files, err := filepath.Glob(filepath.Join(x.dir, "instances", "*", "instance.json"))
+	x.must(err)
+	for _, file := range files {
+		var one instance
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &one)
+		}
+		x.must(err)
+		list = append(list, one)
+	}
+	return list
+}
+
+// endInstances ends what a failed test has left.
+func (x *leased) endInstances() {
+	for _, one := range x.instances() {
+		if !one.EndedAt.IsZero() {
+			continue
+		}
+		cmd := exec.Command(filepath.Join(os.Getenv("GREYLAG_BIN"), "greylag-burst-local"), "--dir", x.dir, "terminate")
+		cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"version":1,"cluster":%q,"deadline":%q,"instances":[%q]}`, one.Cluster, time.Now().Add(hang).Format(time.RFC3339), one.ID))
+		if text, err := cmd.CombinedOutput(); err != nil {
+			x.t.Errorf("terminate %s: %v: %s", one.ID, err, text)
+		}
+	}
 }
 
 // set writes the settings of the provider: an offer of 2 GPUs, and faults.
@@ -185,37 +237,6 @@ func TestBurst(t *testing.T) {
 	x.audit(ctx)
 }
 
-// TestBurstLeaderKilled: the answer to a request is lost and the leader that made it is killed. The next leader repeats
-// the request, and one instance is rented.
-func TestBurstLeaderKilled(t *testing.T) {
-	t.Parallel()
-	needsRoot(t, "instances with namespaces of their own")
-	ctx := limited(t, 6*hang)
-	x := newLeased(t, 3)
-	x.set(t, map[string]any{"lost_responses": 1, "boot_seconds": 5})
-	x.busy(ctx)
-	id := x.submit("--burst=only")
-	x.until("the request is sent", func() (bool, error) {
-		all := x.leases(ctx)
-		return len(all) == 1 && all[0].State >= greylagv1.LeaseState_LEASE_STATE_REQUESTED, nil
-	})
-	killed := x.leader(ctx)
-	x.must(killed.Kill())
-	x.await(ctx, id, "RUNNING")
-	x.must(killed.Start())
-	x.must(os.WriteFile(filepath.Join(x.Work, "stop"), nil, 0o644))
-	x.ends(id, "FAILED")
-	if all := x.ended(ctx); len(all) != 1 || all[0].Try != 1 || all[0].Cost == 0 {
-		t.Errorf("the leases: %v", all)
-	}
-	made, err := filepath.Glob(filepath.Join(x.dir, "instances", "*"))
-	x.must(err)
-	if len(made) != 1 {
-		t.Errorf("%d instances were made: %v", len(made), made)
-	}
-	x.audit(ctx)
-}
-
 // TestBurstNeverJoins: an instance that never joins ends, with its console output, and the job runs on the site.
 func TestBurstNeverJoins(t *testing.T) {
 	t.Parallel()
@@ -223,7 +244,7 @@ func TestBurstNeverJoins(t *testing.T) {
 	ctx := limited(t, 6*hang)
 	x := newLeased(t, 1)
 	x.set(t, map[string]any{"never_join": true})
-	x.must(x.Apply(ctx, strings.Replace(quickKill()+"default_qos = \"batch\"\n"+burstPolicy, `boot_timeout = "1m"`, `boot_timeout = "10s"`, 1)))
+	x.must(x.Apply(ctx, leasing(`boot_timeout = "1m"`, `boot_timeout = "10s"`)))
 	busy := x.busy(ctx)
 	id := x.submit("--burst=allow")
 	x.until("there is a lease", func() (bool, error) { return len(x.leases(ctx)) > 0, nil })

@@ -154,8 +154,8 @@ func (m *machine) configure(data *burst.UserData) error {
 		b.WriteString("runtime = \"process\"\n")
 	}
 	b.WriteString(m.settings.Node + "\n")
-	if m.Offer.GPUs > 0 {
-		fmt.Fprintf(&b, "[[simulated_gpus]]\ncount = %d\ntype = %q\nmemory = \"%dMiB\"\n", m.Offer.GPUs, m.Offer.GPUType, m.Offer.GPUMemoryBytes>>20)
+	if gpus := int(m.Offer.GPUs) - m.settings.MissingGPUs; gpus > 0 {
+		fmt.Fprintf(&b, "[[simulated_gpus]]\ncount = %d\ntype = %q\nmemory = \"%dMiB\"\n", gpus, m.Offer.GPUType, m.Offer.GPUMemoryBytes>>20)
 	}
 	fmt.Fprintf(&b, "%s[metrics]\ntextfile = %q\n", m.runtime, m.in("greylag.prom"))
 	return os.WriteFile(m.in("gnoded.toml"), b.Bytes(), 0o644)

@@ -37,6 +37,7 @@ type Settings struct {
 	ThrottledCalls   int  `json:"throttled_calls"`   // of the next calls except validate
 	BootSeconds      int  `json:"boot_seconds"`      // before an instance joins
 	NeverJoin        bool `json:"never_join"`
+	MissingGPUs      int  `json:"missing_gpus"` // that an instance has less than its offer
 }
 
 const (
