@@ -62,7 +62,7 @@ func newLeased(t *testing.T, controllers int) *leased {
 }
 
 // start starts a cluster whose policy leases nodes.
-func (x *leased) start(t *testing.T, options cluster.Options) {
+func (x *leased) start(t testing.TB, options cluster.Options) {
 	t.Helper()
 	options.GPUs, options.CPUs, options.Memory, options.Tmpfs = 2, 2, "1GiB", true
 	options.Policy = leasing()
@@ -115,7 +115,7 @@ func (x *leased) endInstances() {
 }
 
 // set writes the settings of the provider: an offer of 2 GPUs, and faults.
-func (x *leased) set(t *testing.T, faults map[string]any) {
+func (x *leased) set(t testing.TB, faults map[string]any) {
 	t.Helper()
 	offer := map[string]any{
 		"name": "local-2", "market": "spot", "type": "local", "region": "local", "price": "2.00", "cpus": 2, "memory_bytes": 1 << 30,
