@@ -124,7 +124,14 @@ func (l *leaseLoop) due(v *state.View, now time.Time) bool {
 	waits := l.requests.set()
 	for x := range v.Leases() {
 		_, asks := waits[x.Launch]
-		if !asks && (x.State == cluster.LeasePlanned || x.State == cluster.LeaseRequested) || x.State == cluster.LeaseTerminating && now.Sub(x.Since.Time()) < urgentFor {
+		switch {
+		case x.State == cluster.LeasePlanned, x.State == cluster.LeaseRequested:
+			if !asks {
+				return true
+			}
+		case x.State == cluster.LeaseTerminating && now.Sub(x.Since.Time()) < urgentFor:
+			return true
+		case x.State == cluster.LeaseDraining && x.Reclaim > 0 && !now.Before(x.Reclaim.Time()): // the cloud ends it now
 			return true
 		}
 	}

@@ -213,7 +213,7 @@ func TestBurst(t *testing.T) {
 	if text := x.ok(tester, "gctl", "burst", "list"); !strings.Contains(text, "cloud-1") || !strings.Contains(text, "RUNNING") {
 		t.Errorf("gctl burst list:\n%s", text)
 	}
-	x.reclaim(ctx, 1, "40s")
+	x.reclaim(ctx, 1, "25s")
 	x.until("the second attempt runs", func() (bool, error) {
 		text, err := os.ReadFile(filepath.Join(x.Work, "log"))
 		return err == nil && strings.Contains(string(text), "attempt 2 on cloud-2"), nil

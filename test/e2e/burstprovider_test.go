@@ -35,9 +35,9 @@ past) cloud | sed 's/"launched_at":"[^"]*"/"launched_at":"2001-01-01T00:00:00Z"/
 esac
 `
 
-// newScripted starts a cluster whose provider does what the files of x.dir say, and has the faults of before from the
+// newScripted starts a cluster whose provider does what the files of x.dir say, and has first faults from the
 // start.
-func newScripted(t *testing.T, options cluster.Options, settings map[string]any, before map[string]string) *leased {
+func newScripted(t *testing.T, options cluster.Options, settings map[string]any, faults map[string]string) *leased {
 	t.Helper()
 	dir := t.TempDir()
 	x := &leased{dir: dir}
@@ -49,7 +49,7 @@ func newScripted(t *testing.T, options cluster.Options, settings map[string]any,
 		}
 	}
 	x.set(t, settings)
-	for name, word := range before {
+	for name, word := range faults {
 		x.put(t, name, word)
 	}
 	options.Burst, options.BurstProgram = dir, program
