@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	maxOutput   = 4 << 20                // bytes of standard output
-	maxLogged   = 64 << 10               // bytes of standard error that are logged for each call
-	maxLogLine  = 1 << 10                // bytes of a line of it
+	maxOutput   = 4 << 20         // bytes of standard output
+	maxLogged   = 64 << 10        // bytes of standard error that are logged for each call
+	maxLogLine  = 1 << 10         // bytes of a line of it
 	endTime     = 2 * time.Second // wait for processes outside the process group that keep the output open
 	hiddenToken = "[join token]"
 )

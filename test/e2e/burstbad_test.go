@@ -57,7 +57,7 @@ func TestBurstBadInput(t *testing.T) {
 	id := x.submit("--burst=only")
 	x.until("the budget keeps the job from the cloud", func() (bool, error) {
 		text := x.ok(tester, "gctl", "why", ref(id))
-		return strings.Contains(text, "not sent to the cloud: the budget of the cluster has 0.00 USD left"), fmt.Errorf("gctl why: %s", text)
+		return strings.Contains(text, "exceeds the 0.00 USD left in the budget of the cluster"), fmt.Errorf("gctl why: %s", text)
 	})
 	x.lasts(ctx, launchFaults-1)
 	x.must(x.Apply(ctx, policy))
@@ -151,7 +151,7 @@ func (x *leased) badPrices(ctx context.Context) {
 	ctl := x.Controller(0)
 	for i, next := range []string{"priceless", "past", "garbage", ""} {
 		x.until("prices are asked", func() (bool, error) {
-			return strings.Count(ctl.LogTail(1<<20), "the prices of the cloud are not known") > i, nil
+			return strings.Count(ctl.LogTail(1<<20), "cannot get the offers of the cloud") > i, nil
 		})
 		answer, err := x.client.Cluster().ListLeases(ctx, &greylagv1.ListLeasesRequest{})
 		if err != nil || len(answer.Offers) > 0 {
@@ -195,7 +195,7 @@ func (x *leased) badLaunches(ctx context.Context) {
 	log := x.Controller(0).LogTail(1 << 20)
 	for launch, why := range []string{"", "invalid character", "no answer in time", "wrong number of instances", "another launch", "try later", "", "is out of range", "launched_at 2001"} {
 		found := slices.ContainsFunc(strings.Split(log, "\n"), func(line string) bool {
-			return strings.Contains(line, "no instances") && strings.Contains(line, fmt.Sprint(" launch=", launch, " ")) && strings.Contains(line, why)
+			return strings.Contains(line, "launch failed") && strings.Contains(line, fmt.Sprint(" launch=", launch, " ")) && strings.Contains(line, why)
 		})
 		if why != "" && !found {
 			x.t.Errorf("the log does not say %q of launch %d", why, launch)
