@@ -12,7 +12,7 @@ import (
 
 // spying is a program that tries to read what only the provider and the node may know, and then waits.
 const spying = `#!/bin/sh
-for file in /cloud/credentials /cloud/settings.json /cloud/instances/*/user-data.json /cloud/instances/*/machine/pki/identity.pem; do
+for file in /cloud/credentials /cloud/settings.json /cloud/instances/*/user-data.json /cloud/instances/*/identity /cloud/instances/*/machine/pki/identity.pem; do
 	[ -e "$file" ] || echo "no $file" >>/work/read
 	cat "$file" >/dev/null 2>&1 && echo "$file" >>/work/read
 done

@@ -213,40 +213,44 @@ func (x *leased) badLaunches(ctx context.Context) {
 	}
 }
 
-// joinLease joins as the instance of a lease with the user data of another one.
-func (x *leased) joinLease(name string, l *greylagv1.Lease, data string) cluster.Result {
+// joinLease joins as the instance of a lease with the user data and the identity document of folders.
+func (x *leased) joinLease(name string, l *greylagv1.Lease, data, identity string) cluster.Result {
 	x.t.Helper()
 	dir := filepath.Join(x.Dir, "join-"+name)
 	x.must(os.MkdirAll(filepath.Join(dir, "data"), 0o755))
 	config := filepath.Join(dir, "gnoded.toml")
 	x.must(os.WriteFile(config, fmt.Appendf(nil, "data_dir = %q\nstate_dir = %q\npki_dir = %q\nlease_file = %q\n",
 		filepath.Join(dir, "data"), filepath.Join(dir, "state"), filepath.Join(dir, "pki"), filepath.Join(dir, "data", "lease.json")), 0o644))
-	return x.run(tester, "gctl", "join", "--lease", data, "--instance", l.Instance, "--no-start", "--config", config,
+	return x.run(tester, "gctl", "join", "--lease", filepath.Join(data, "user-data.json"), "--instance", l.Instance, "--identity", "file:"+filepath.Join(identity, "identity"), "--no-start", "--config", config,
 		"--client", filepath.Join(dir, "client.toml"), "--ca", filepath.Join(dir, "ca.pem"))
 }
 
-// badJoins: a token is good for each lease of its launch once, for no other lease, and not after the end of its lease.
+// badJoins: a token is good for each lease of its launch once, for no other lease, not after the end of its lease, and not
+// with the identity of another instance.
 func (x *leased) badJoins(ctx context.Context) {
 	x.t.Helper()
 	all := x.leases(ctx)
-	data := func(i int) string { return filepath.Join(x.dir, "instances", all[i].Instance, "user-data.json") }
-	kept := filepath.Join(x.dir, "kept.json")
-	text, err := os.ReadFile(data(1))
-	x.must(err)
-	x.must(os.WriteFile(kept, text, 0o600))
+	of := func(i int) string { return filepath.Join(x.dir, "instances", all[i].Instance) }
+	kept := filepath.Join(x.dir, "kept")
+	x.must(os.Mkdir(kept, 0o700))
+	for _, name := range []string{"user-data.json", "identity"} {
+		text, err := os.ReadFile(filepath.Join(of(1), name))
+		x.must(errors.Join(err, os.WriteFile(filepath.Join(kept, name), text, 0o600)))
+	}
 	refused := func(name, why string, r cluster.Result) {
 		if r.Exit == 0 || !strings.Contains(r.Stderr, why) {
 			x.t.Errorf("%s: exit status %d: %s, want %q", name, r.Exit, r.Stderr, why)
 		}
 	}
-	refused("another lease's token", "does not belong to the launch of the join token", x.joinLease("other", all[1], data(0)))
-	if r := x.joinLease("first", all[0], data(0)); r.Exit != 0 {
+	refused("another lease's token", "does not belong to the launch of the join token", x.joinLease("other", all[1], of(0), of(1)))
+	refused("another instance's identity", "identity", x.joinLease("identity", all[0], of(0), of(1)))
+	if r := x.joinLease("first", all[0], of(0), of(0)); r.Exit != 0 {
 		x.t.Errorf("the first join: %s", r.Stderr)
 	}
-	refused("a second join", "the join token was used by cloud-1", x.joinLease("second", all[0], data(0)))
+	refused("a second join", "the join token was used by cloud-1", x.joinLease("second", all[0], of(0), of(0)))
 	x.ok(tester, "gcancel", all[1].Job)
 	x.ok(tester, "gctl", "burst", "end", "--now", "cloud-2")
-	refused("after the end", "end the instance", x.joinLease("late", all[1], kept))
+	refused("after the end", "end the instance", x.joinLease("late", all[1], kept, kept))
 }
 
 // secondCluster starts a cluster in the same account of the cloud, which rents an instance with the same numbers.
