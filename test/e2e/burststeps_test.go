@@ -10,8 +10,8 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// killLeader waits until the only lease is in a state, kills the leader, has the cloud go on, and starts it again.
-func (x *leased) killLeader(ctx context.Context, state greylagv1.LeaseState, goOn func()) {
+// killLeaderIn waits until the only lease is in a state, kills the leader, has the cloud go on, and starts it again.
+func (x *leased) killLeaderIn(ctx context.Context, state greylagv1.LeaseState, goOn func()) {
 	x.t.Helper()
 	x.until("the lease is "+state.String(), func() (bool, error) {
 		all := x.leases(ctx)
@@ -37,19 +37,19 @@ func TestBurstLeaderKilled(t *testing.T) {
 	x.busy(ctx)
 	x.put(t, "hold-list", "")
 	id := x.submit("--burst=only")
-	x.killLeader(ctx, greylagv1.LeaseState_LEASE_STATE_PLANNED, func() { x.put(t, "hold-launch", ""); x.drop("hold-list") })
-	x.killLeader(ctx, greylagv1.LeaseState_LEASE_STATE_REQUESTED, func() { x.drop("hold-launch") })
+	x.killLeaderIn(ctx, greylagv1.LeaseState_LEASE_STATE_PLANNED, func() { x.put(t, "hold-launch", ""); x.drop("hold-list") })
+	x.killLeaderIn(ctx, greylagv1.LeaseState_LEASE_STATE_REQUESTED, func() { x.drop("hold-launch") })
 	// The job is held so that its node waits for it. On a slow machine it may run already, which is no fault.
-	x.killLeader(ctx, greylagv1.LeaseState_LEASE_STATE_LAUNCHED, func() { x.run(tester, "gctl", "hold", ref(id)) })
-	x.killLeader(ctx, greylagv1.LeaseState_LEASE_STATE_JOINED, func() { x.run(tester, "gctl", "release", ref(id)) })
-	x.killLeader(ctx, greylagv1.LeaseState_LEASE_STATE_RUNNING, nil)
+	x.killLeaderIn(ctx, greylagv1.LeaseState_LEASE_STATE_LAUNCHED, func() { x.run(tester, "gctl", "hold", ref(id)) })
+	x.killLeaderIn(ctx, greylagv1.LeaseState_LEASE_STATE_JOINED, func() { x.run(tester, "gctl", "release", ref(id)) })
+	x.killLeaderIn(ctx, greylagv1.LeaseState_LEASE_STATE_RUNNING, nil)
 	x.await(ctx, id, "RUNNING")
 	x.ok(tester, "gctl", "burst", "end", "cloud-1")
-	x.killLeader(ctx, greylagv1.LeaseState_LEASE_STATE_DRAINING, nil)
+	x.killLeaderIn(ctx, greylagv1.LeaseState_LEASE_STATE_DRAINING, nil)
 	x.put(t, "hold-terminate", "")
 	x.must(os.WriteFile(filepath.Join(x.Work, "stop"), nil, 0o644))
-	x.killLeader(ctx, greylagv1.LeaseState_LEASE_STATE_TERMINATING, func() { x.drop("hold-terminate") })
-	x.killLeader(ctx, greylagv1.LeaseState_LEASE_STATE_GONE, nil)
+	x.killLeaderIn(ctx, greylagv1.LeaseState_LEASE_STATE_TERMINATING, func() { x.drop("hold-terminate") })
+	x.killLeaderIn(ctx, greylagv1.LeaseState_LEASE_STATE_GONE, nil)
 	x.stillGone(ctx, id)
 }
 
