@@ -140,6 +140,7 @@ func LeaseFields(c *codec.Coder, x *cluster.Lease) {
 	codec.Fixed(c, x.Token[:])
 	codec.Bool(c, &x.NodeGone)
 	codec.String(c, &x.Currency)
+	codec.Bool(c, &x.Mismatch)
 }
 
 // LaunchRefusalFields codes why no nodes were leased for a job.

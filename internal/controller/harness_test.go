@@ -38,6 +38,9 @@ func (r *rig) Started(jobs, _ int) { r.starts.Add(int64(jobs)) }
 // Orphans is not counted.
 func (r *rig) Orphans(int) {}
 
+// Called is part of Observer.
+func (r *rig) Called(string, string) {}
+
 const patience = 2 * time.Minute
 
 func must(t testing.TB, err error) {

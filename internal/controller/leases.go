@@ -142,6 +142,7 @@ func (l *leaseLoop) due(v *state.View, now time.Time) bool {
 func (l *leaseLoop) prices(now time.Time) {
 	l.priced = now.Add(offersEvery)
 	prices, err := l.cloud.Offers(l.ctx)
+	l.called(burst.CallOffers, err)
 	if err != nil {
 		l.priced = time.Now().Add(offersAgain) // counted from its end: a call that hangs leaves time for others
 		l.failed("cannot get the offers of the cloud", err)
@@ -156,6 +157,20 @@ func (l *leaseLoop) prices(now time.Time) {
 	}
 }
 
+// called counts a call of the provider program, unless the term has ended.
+func (l *leaseLoop) called(call string, err error) {
+	result := CallFailed
+	switch {
+	case l.ctx.Err() != nil:
+		return
+	case err == nil:
+		result = CallOK
+	case errors.Is(err, burst.ErrRefused):
+		result = CallRefused
+	}
+	l.cfg.Observer.Called(call, result)
+}
+
 // failed logs an error of the cloud, unless the term has ended.
 func (l *leaseLoop) failed(what string, err error) {
 	if l.ctx.Err() == nil {
@@ -166,6 +181,7 @@ func (l *leaseLoop) failed(what string, err error) {
 // round lists the cloud, then compares, then acts.
 func (l *leaseLoop) round() {
 	listed, err := l.cloud.List(l.ctx)
+	l.called(burst.CallList, err)
 	l.listed = time.Now()
 	if err != nil {
 		l.failed("cannot list instances", err)
@@ -211,7 +227,8 @@ func (l *leaseLoop) terminate(ids []string) {
 		return
 	}
 	l.log.Info("terminating instances", "instances", ids)
-	if _, err := l.cloud.Terminate(l.ctx, ids); err != nil {
+	_, err := l.cloud.Terminate(l.ctx, ids)
+	if l.called(burst.CallTerminate, err); err != nil {
 		l.failed("cannot terminate instances", err)
 	}
 }
@@ -278,6 +295,7 @@ func (l *leaseLoop) request(x *cluster.Lease) time.Duration {
 	if l.ctx.Err() != nil {
 		return 0
 	}
+	l.called(burst.CallLaunch, err)
 	update := command.LeaseUpdate{Lease: now.Launch, Try: now.Try}
 	switch {
 	case err == nil:

@@ -12,7 +12,16 @@ type Observer interface {
 	Started(jobs, refused int)
 	// Orphans reports how many instances in the cloud have no lease, each time that they were listed.
 	Orphans(instances int)
+	// Called reports a call of the provider program: [CallOK], [CallRefused] or [CallFailed].
+	Called(call, result string)
 }
+
+// The results of a call of the provider program.
+const (
+	CallOK      = "ok"
+	CallRefused = "refused" // by the cloud, such as for missing capacity
+	CallFailed  = "failed"
+)
 
 // unobserved is the Observer of a controller without one.
 type unobserved struct{}
@@ -20,3 +29,4 @@ type unobserved struct{}
 func (unobserved) Passed(bool, time.Duration, bool) {}
 func (unobserved) Started(int, int)                 {}
 func (unobserved) Orphans(int)                      {}
+func (unobserved) Called(string, string)            {}

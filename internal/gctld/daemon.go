@@ -97,7 +97,7 @@ func (d *Daemon) assemble() {
 		ID:     d.store.log.Status().ID, State: d.store.replica, Leader: d.loops, Log: d.store.log,
 		Members: d.store.log, Archive: d.store.archive, Peers: d.peers,
 		Trust: d.trust, Identity: d.identity, CA: d.ca,
-		Subscribe: d.subscribe, Complete: d.filler.Complete, Missing: d.filler.Missing, Absent: d.filler.Absent, Save: d.store.save, Raft: d.stream.Handle, Web: d.pages(), Observer: d.observed, Notifies: d.cfg.Mail.Enabled(), Filter: d.filter(), Rents: d.cfg.Burst.Program != "", Identify: d.identify(), Clock: clock, Logger: d.log,
+		Subscribe: d.subscribe, Complete: d.filler.Complete, Missing: d.filler.Missing, Absent: d.filler.Absent, Save: d.store.save, Raft: d.stream.Handle, Web: d.pages(), Observer: d.observed, Notifies: d.cfg.Mail.Enabled(), Filter: d.filter(), Rents: d.cfg.Burst.Program != "", Orphans: d.observed.OrphanCount, Identify: d.identify(), Clock: clock, Logger: d.log,
 	})
 }
 

@@ -57,6 +57,9 @@ func (s *clusterService) GetStatus(ctx context.Context, _ *greylagv1.GetStatusRe
 	if v.Index() == 0 { // a controller that started alone has read nothing of its log yet
 		p.Cluster = pki.ClusterName(p.ClusterId)
 	}
+	if s.cfg.Orphans != nil && st.ID == st.LeaderID {
+		p.BurstOrphans = uint32(s.cfg.Orphans())
+	}
 	if r := v.Hosts().Rotation(); r.Underway() {
 		p.CaRotation = wire.Enum[greylagv1.RotationPhase](r.Phase.String())
 	}

@@ -126,6 +126,8 @@ type Config struct {
 	Observer Observer
 	Notifies bool // users are notified of their jobs (--mail-type)
 	Rents    bool // it has a provider program that leases cloud nodes
+	// Orphans returns how many instances in the cloud have no lease, as this controller last found as the leader; nil: none.
+	Orphans func() int
 	// Identify checks the identity documents of leased instances; nil if they need none.
 	Identify func(ctx context.Context, instance, document string) error
 	Filter   *submitfilter.Filter // runs before a job is proposed; nil: none

@@ -27,6 +27,9 @@ func (v *View) LeaseByToken(hash cluster.Digest, instance string) (l *cluster.Le
 // EndedLeases returns the number of leases that have ended since the cluster began: the number of the newest in the archive.
 func (v *View) EndedLeases() uint64 { return v.leases.Ended() }
 
+// LeaseOutcomes returns how leases have ended since the cluster began.
+func (v *View) LeaseOutcomes() leases.Outcomes { return v.leases.Outcomes }
+
 // Offers yields the offers of the cloud by name and market, also those that are never used.
 func (v *View) Offers() iter.Seq[*cluster.Offer] { return v.leases.AllOffers() }
 

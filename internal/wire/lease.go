@@ -37,7 +37,7 @@ func WriteEndedLease(period uint32, x *cluster.EndedLease) *greylagv1.EndedLease
 	out := &greylagv1.EndedLease{
 		Period: period, Lease: uint64(l.ID), Account: l.Account, Job: uint64(l.Job), Partition: x.Partition, Offer: l.Offer.Name, Market: l.Offer.Market.String(),
 		Region: l.Offer.Region, Type: l.Offer.Type, Currency: l.Currency, Month: Timestamp(l.Month), Launched: Timestamp(l.Launched), Ended: Timestamp(l.Ended),
-		Booked: Timestamp(l.Since), Cost: l.Cost, Interrupted: l.Interrupted, Instance: l.Instance, Why: l.Why,
+		Booked: Timestamp(l.Since), Cost: l.Cost, Interrupted: l.Reclaimed(), Instance: l.Instance, Why: l.Why,
 	}
 	if l.Launched > 0 {
 		out.Ran = durationpb.New(max(min(l.Ended.Sub(l.Launched), l.Lifetime), 0))

@@ -89,6 +89,7 @@ type Lease struct {
 	Console     string // the end of the console output of an instance that never joined; at most MaxConsole bytes
 	Token       Digest // hash of the join token of the launch
 	NodeGone    bool   // its node is no longer registered
+	Mismatch    bool   // it ends since its instance was not what was requested
 }
 
 // EndedLease is a lease whose instance no longer exists, as it is archived.
@@ -104,6 +105,9 @@ const MaxConsole = 4 << 10
 
 // Live reports whether the instance exists or may come into existence.
 func (l *Lease) Live() bool { return l.State != LeaseGone }
+
+// Reclaimed reports whether the cloud took the instance back, or gave notice of it.
+func (l *Lease) Reclaimed() bool { return l.Interrupted || l.Reclaim > 0 && !l.Mismatch }
 
 // Usable reports whether the node of the lease takes new jobs.
 func (l *Lease) Usable() bool { return l.State == LeaseJoined || l.State == LeaseRunning }

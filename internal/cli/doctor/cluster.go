@@ -70,6 +70,7 @@ func (x *exam) commands(ctx context.Context) {
 	defer c.Close()
 	if status := x.members(ctx, c, cfg.Controllers); status != nil {
 		x.agreement(status)
+		x.burst(ctx, c, status)
 	}
 }
 

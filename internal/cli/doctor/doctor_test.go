@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // fault is one way to break a host, and the expected finding.
@@ -214,6 +215,15 @@ func clusterFaults() []fault {
 			w.status.JournalForm, w.status.NewestForm, w.status.Members[1].LastContact = 4, 5, nil
 		}, Commands, "cluster", Warning, "cannot ask ctl-2"},
 		{"a member that lags", func(w *world) { w.status.Members[1].MatchIndex = 7 }, Commands, "cluster", Warning, "99993 entries behind"},
+		{"instances without a lease", func(w *world) { w.status.BurstOrphans = 2 }, Commands, "burst", Warning, "instances in the cloud without a lease: 2"},
+		{"offers that are not used", func(w *world) {
+			w.leases.Enabled = true
+			w.leases.Offers = []*greylagv1.CloudOffer{{Name: "a", Market: "spot"}, {Name: "b", Market: "spot", Fault: "a price of 0"}, {Name: "c", Market: "spot", Paused: timestamppb.Now(), PauseReason: "no capacity"}}
+		}, Commands, "burst", Warning, "2 of 3 offers of the cloud are not used, the first: b (spot): a price of 0"},
+		{"a budget that is used up", func(w *world) {
+			w.leases.Enabled, w.leases.Currency = true, "EUR"
+			w.leases.Spend = []*greylagv1.RentalSpend{{Limited: true, Limit: 100_000_000, Spent: 90_000_000}, {Account: "ml", Limited: true, Limit: 100_000_000, Spent: 60_000_000, Committed: 39_500_000}}
+		}, Commands, "burst", Warning, "the rental budget of account ml is used up: 60.00 spent and 39.50 committed of 100.00 EUR"},
 		{"an unknown node", func(w *world) { w.node = nil }, Node, "gnoded", Fault, "has no node n1"},
 		{"a node that is not heard", func(w *world) { w.node.State = greylagv1.NodeState_NODE_STATE_DOWN }, Node, "gnoded", Fault, "DOWN"},
 		{"a node with a fault", func(w *world) { w.node.Fault = "containerd 1.4: too old" }, Node, "gnoded", Fault, "too old"},

@@ -38,6 +38,7 @@ type world struct {
 	stopAuth func()
 	status   *greylagv1.GetStatusResponse
 	node     *greylagv1.Node
+	leases   greylagv1.ListLeasesResponse
 	refusal  error         // to calls about nodes
 	clock    time.Duration // the controller's, ahead of the host's
 }
@@ -156,4 +157,9 @@ func (w *world) vouch() {
 	}()
 	w.stopAuth = func() { stop(); <-done }
 	w.t.Cleanup(w.stopAuth)
+}
+
+// ListLeases implements ClusterService.
+func (w *world) ListLeases(context.Context, *greylagv1.ListLeasesRequest) (*greylagv1.ListLeasesResponse, error) {
+	return &w.leases, nil
 }

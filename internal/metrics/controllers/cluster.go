@@ -31,6 +31,7 @@ type Cluster struct {
 	fairShare, levelFS                                    *metrics.Family
 	balance, aside, debt, charged, budget                 *metrics.Family
 	ledger, audit                                         *metrics.Family
+	burst                                                 burstFamilies
 }
 
 // NewCluster returns a collector of the view that a function returns; nil: nothing is reported.
@@ -73,6 +74,7 @@ func NewCluster(view func() *state.View, accounts bool) *Cluster {
 	c.debt = c.Gauge("greylag_credits_debt", "Credits that an account and its sub-accounts owe.", "account")
 	c.charged = c.Gauge("greylag_credits_charged", "Credits charged to an account and its sub-accounts since the cluster began, minus refunds.", "account")
 	c.budget = c.Gauge("greylag_budget_used_ratio", "Used fraction of the budget of an account.", "account", "window")
+	c.burst = newBurstFamilies(&c.Families)
 	c.ledger = c.Counter("greylag_ledger_entries_total", "Entries in the credit journal.")
 	c.audit = c.Counter("greylag_audit_entries_total", "Entries in the audit journal.")
 	return c
@@ -90,6 +92,7 @@ func (c *Cluster) Collect(out chan<- prometheus.Metric) {
 	c.putTotals(sink, v.Totals())
 	c.putNodes(sink, v)
 	c.putLicences(sink, v, s)
+	c.putBurst(sink, v)
 	booked, _ := v.Credits().Head()
 	audited, _ := v.Audited()
 	sink.Put(c.ledger, float64(booked))

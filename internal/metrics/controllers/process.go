@@ -44,9 +44,11 @@ type Process struct {
 	spans                   *prometheus.CounterVec
 	lastPass, lastBackup    *prometheus.GaugeVec // without a value until the first
 	orphans                 *prometheus.GaugeVec // without a value until the cloud was listed
+	providerCalls           *prometheus.CounterVec
 
-	mu     sync.Mutex
-	cycled passCycles
+	mu      sync.Mutex
+	cycled  passCycles
+	unknown int // instances without a lease
 }
 
 // NewProcess returns counters in a registry.
@@ -80,6 +82,7 @@ func NewProcess(r metrics.Registry) *Process {
 		lastBackup: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "greylag_backup_last_success_timestamp_seconds", Help: "When this controller last sent a complete backup, since its start.",
 		}, nil),
+		providerCalls: counter("greylag_burst_provider_calls_total", "Calls of the provider program by this controller, by call and result.", "call", "result"),
 		orphans: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "greylag_burst_orphans", Help: "Instances in the cloud with the tag of this cluster and without a lease, when the cloud was last listed.",
 		}, nil),
@@ -102,7 +105,7 @@ func NewProcess(r metrics.Registry) *Process {
 
 func (p *Process) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		p.commit, p.fsync, p.entry, p.requests, p.limited, p.durations, p.inFlight, p.streams, p.passes, p.starts, p.refused, p.passDurations, p.lastPass, p.lastBackup, p.orphans, p.spans,
+		p.commit, p.fsync, p.entry, p.requests, p.limited, p.durations, p.inFlight, p.streams, p.passes, p.starts, p.refused, p.passDurations, p.lastPass, p.lastBackup, p.orphans, p.spans, p.providerCalls,
 	}
 }
 
@@ -191,7 +194,22 @@ func (p *Process) Started(jobs, refused int) {
 }
 
 // Orphans implements controller.Observer.
-func (p *Process) Orphans(instances int) { p.orphans.WithLabelValues().Set(float64(instances)) }
+func (p *Process) Orphans(instances int) {
+	p.orphans.WithLabelValues().Set(float64(instances))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unknown = instances
+}
+
+// OrphanCount returns how many instances had no lease when this controller last listed the cloud.
+func (p *Process) OrphanCount() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unknown
+}
+
+// Called implements controller.Observer.
+func (p *Process) Called(call, result string) { p.providerCalls.WithLabelValues(call, result).Inc() }
 
 // Member collects what a controller knows about the log and its own disk.
 type Member struct {

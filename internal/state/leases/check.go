@@ -46,6 +46,9 @@ func (x *Leases) Check() (faults []error) {
 			fault("the pause of offer %s is not well formed: %+v", key.Name, *p)
 		}
 	}
+	if o := x.Outcomes; o.Cancelled+o.Failed+o.Reclaimed > x.ended {
+		fault("%d leases have ended: %+v", x.ended, o)
+	}
 	for key, amount := range x.spent.All() {
 		if amount <= 0 || key.month != MonthOf(key.month) {
 			fault("account %q spent %d %s in month %d", key.name, amount, key.currency, key.month)

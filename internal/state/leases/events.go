@@ -204,6 +204,7 @@ func (e *Env) mismatched(l *cluster.Lease, u *command.LeaseUpdate) *cluster.Leas
 		return nil
 	}
 	n := *l
+	n.Mismatch = true
 	if u.Price > l.MaxPrice {
 		n.Price = min(u.Price, cluster.MaxOfferPrice)
 	}

@@ -43,11 +43,37 @@ type Leases struct {
 type numbers struct {
 	next  cluster.LeaseID // the next ID
 	ended uint64          // leases that are GONE, also those that are no longer kept
+	Outcomes
+}
+
+// Outcomes count the leases that are GONE, also those that are no longer kept. The others had a node, and ended as planned.
+type Outcomes struct {
+	Cancelled uint64 // before a request was sent
+	Failed    uint64 // no node joined
+	Reclaimed uint64 // by the cloud
+}
+
+func (o *Outcomes) add(l *cluster.Lease) {
+	switch {
+	case l.Try == 0:
+		o.Cancelled++
+	case l.Reclaimed():
+		o.Reclaimed++
+	case l.Joined == 0:
+		o.Failed++
+	}
+}
+
+func outcomesFields(c *codec.Coder, x *Outcomes) {
+	for _, n := range [...]*uint64{&x.Cancelled, &x.Failed, &x.Reclaimed} {
+		codec.Uint(c, n)
+	}
 }
 
 func numbersFields(c *codec.Coder, x *numbers) {
 	codec.Uint(c, &x.next)
 	codec.Uint(c, &x.ended)
+	codec.Record(c, &x.Outcomes, outcomesFields)
 }
 
 // account is an account in the month whose budgets count, and in one currency; "" is the cluster.
@@ -207,6 +233,7 @@ func (x *Leases) Put(e *Env, l *cluster.Lease) {
 		return
 	}
 	x.ended++
+	x.Outcomes.add(l)
 	x.spend(e, l)
 	for x.gone.Len() > maxGone {
 		first, _, _ := x.gone.First()

@@ -945,6 +945,7 @@ type GetStatusResponse struct {
 	// why the archive of this controller is incomplete; empty: nothing is known to be missing
 	ArchiveMissing string        `protobuf:"bytes,18,opt,name=archive_missing,json=archiveMissing,proto3" json:"archive_missing,omitempty"`
 	CaRotation     RotationPhase `protobuf:"varint,19,opt,name=ca_rotation,json=caRotation,proto3,enum=greylag.v1.RotationPhase" json:"ca_rotation,omitempty"` // unspecified unless the CA is being replaced
+	BurstOrphans   uint32        `protobuf:"varint,20,opt,name=burst_orphans,json=burstOrphans,proto3" json:"burst_orphans,omitempty"`                         // instances in the cloud without a lease; only the leader knows
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1110,6 +1111,13 @@ func (x *GetStatusResponse) GetCaRotation() RotationPhase {
 		return x.CaRotation
 	}
 	return RotationPhase_ROTATION_PHASE_UNSPECIFIED
+}
+
+func (x *GetStatusResponse) GetBurstOrphans() uint32 {
+	if x != nil {
+		return x.BurstOrphans
+	}
+	return 0
 }
 
 // Restored describes the last restore of the cluster from a backup, and the history that the backup
@@ -4930,7 +4938,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x04hash\x18\n" +
 	" \x01(\fR\x04hash\x12\x16\n" +
 	"\x06signal\x18\v \x01(\x05R\x06signal\"\x12\n" +
-	"\x10GetStatusRequest\"\x93\x05\n" +
+	"\x10GetStatusRequest\"\xb8\x05\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
 	"\n" +
@@ -4955,7 +4963,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\brestored\x18\x11 \x01(\v2\x14.greylag.v1.RestoredR\brestored\x12'\n" +
 	"\x0farchive_missing\x18\x12 \x01(\tR\x0earchiveMissing\x12:\n" +
 	"\vca_rotation\x18\x13 \x01(\x0e2\x19.greylag.v1.RotationPhaseR\n" +
-	"caRotation\"\x92\x02\n" +
+	"caRotation\x12#\n" +
+	"\rburst_orphans\x18\x14 \x01(\rR\fburstOrphans\"\x92\x02\n" +
 	"\bRestored\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x122\n" +
 	"\x06backup\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06backup\x12\x1b\n" +

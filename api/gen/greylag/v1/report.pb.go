@@ -871,7 +871,7 @@ type EndedLease struct {
 	Booked        *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=booked,proto3" json:"booked,omitempty"` // when its cost was recorded: this decides its period
 	Ran           *durationpb.Duration   `protobuf:"bytes,15,opt,name=ran,proto3" json:"ran,omitempty"`       // billed time of the instance
 	Cost          int64                  `protobuf:"varint,16,opt,name=cost,proto3" json:"cost,omitempty"`
-	Interrupted   bool                   `protobuf:"varint,17,opt,name=interrupted,proto3" json:"interrupted,omitempty"` // the cloud took the instance back
+	Interrupted   bool                   `protobuf:"varint,17,opt,name=interrupted,proto3" json:"interrupted,omitempty"` // the cloud reclaimed the instance
 	Instance      string                 `protobuf:"bytes,18,opt,name=instance,proto3" json:"instance,omitempty"`
 	Why           string                 `protobuf:"bytes,19,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
