@@ -72,7 +72,7 @@ type web struct {
 func newWeb(t *testing.T) *web {
 	w := &web{files: map[string]string{"/in.txt": "input", "/empty": ""}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/flaky/", func(rw http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("/flaky/", func(rw http.ResponseWriter, _ *http.Request) {
 		if w.tries.Add(1) < 3 {
 			rw.Header().Set("Retry-After", "0")
 			rw.WriteHeader(http.StatusServiceUnavailable)

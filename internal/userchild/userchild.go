@@ -5,7 +5,6 @@
 package userchild
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -76,7 +75,7 @@ func Run(ctx context.Context, c Command, order, answer any) error {
 	switch {
 	case err != nil:
 		return err
-	case json.Unmarshal(out.Bytes(), answer) != nil:
+	case json.Unmarshal(out.text, answer) != nil:
 		return ErrNoAnswer
 	}
 	return nil
@@ -85,15 +84,17 @@ func Run(ctx context.Context, c Command, order, answer any) error {
 // maxAnswer is the most bytes of an answer: the user's processes may change what the child writes.
 const maxAnswer = 1 << 20
 
-// limitedBuffer is a buffer that refuses more than maxAnswer bytes.
-type limitedBuffer struct{ bytes.Buffer }
+// limitedBuffer is a buffer that refuses more than maxAnswer bytes. It has no method ReadFrom, as [bytes.Buffer] has:
+// [io.Copy] would call that in place of Write.
+type limitedBuffer struct{ text []byte }
 
 // Write fails at the limit.
 func (b *limitedBuffer) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxAnswer {
+	if len(b.text)+len(p) > maxAnswer {
 		return 0, ErrNoAnswer
 	}
-	return b.Buffer.Write(p)
+	b.text = append(b.text, p...)
+	return len(p), nil
 }
 
 // start starts a child in a group and sends it its order. The child waits for the order, so that all that it uses counts
