@@ -53,7 +53,7 @@ var owners = map[string][]string{
 	"connectrpc.com/":                   {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/gctld"},
 	"google.golang.org/protobuf":        {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/shim/service", "internal/submitfilter", "test/bench"},
 	"github.com/pelletier/go-toml":      {"internal/config", "internal/clusterdoc"},
-	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/scratch", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit", "internal/shim", "internal/userfile", "internal/step", "internal/runas", "internal/burst"},
+	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/scratch", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit", "internal/shim", "internal/userfile", "internal/step", "internal/runas", "internal/burst", "internal/staging", "internal/userchild"},
 	"golang.org/x/time":                 {"internal/server"},
 	"github.com/robfig/cron":            {"internal/server"},
 	"golang.org/x/sync":                 {"internal/metrics"},

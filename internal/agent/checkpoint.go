@@ -73,7 +73,7 @@ func (a *Agent) prepareCheckpoint(ctx context.Context, l *launch, spec *tasks.Sp
 }
 
 // credentialsSecret is the secret that is a file of S3 credentials.
-const credentialsSecret = "aws-credentials"
+const credentialsSecret = cluster.CredentialsSecret
 
 // s3Environment returns the variables of a task that reach its S3 buckets.
 func s3Environment(env []string) (list []string) {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"golang.org/x/sys/unix"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/checkpoint"
@@ -108,7 +107,7 @@ func (a *Agent) copyFiles(ctx context.Context, slots chan struct{}, l *launch, o
 		return answer, ctx.Err()
 	}
 	o.Tag = fmt.Sprintf("%s/%s", l.node, taskID(l.id))
-	c := userchild.Command{Program: a.cfg.CheckpointProgram, Cores: len(l.cpus), SecretVariable: checkpoint.CredentialsVariable}
+	c := userchild.Command{Program: a.cfg.CheckpointProgram, Cores: len(l.cpus)}
 	if os.Geteuid() == 0 {
 		c.As = &syscall.Credential{Uid: owner.UID, Gid: owner.GID, Groups: owner.Groups}
 	}
@@ -118,12 +117,10 @@ func (a *Agent) copyFiles(ctx context.Context, slots chan struct{}, l *launch, o
 	}
 	c.Env = stagingEnvironment(given, a.accounts.of(ctx, l.spec.GetUid(), l.spec.GetGid()).home)
 	chosen := slices.ContainsFunc(c.Env, func(s string) bool { return strings.HasPrefix(s, checkpoint.CredentialsVariable+"=") })
-	if l.spec.GetSecrets() && !chosen {
-		if c.Secret, err = a.credentialsFile(ctx, l); err != nil {
+	inS3 := slices.ContainsFunc(o.Copies, func(c staging.Copy) bool { return cluster.InS3(c.URL) })
+	if inS3 && !chosen {
+		if o.Credentials, err = a.stagingCredentials(ctx, l); err != nil {
 			return answer, err
-		}
-		if c.Secret != nil {
-			defer c.Secret.Close()
 		}
 	}
 	if group, limited := a.verificationGroup(l); limited {
@@ -149,11 +146,11 @@ func stagingEnvironment(given []byte, home string) (env []string) {
 	return env
 }
 
-// credentialsFile returns the secret of the job with S3 credentials as a file in memory; nil without one.
-func (a *Agent) credentialsFile(ctx context.Context, l *launch) (*os.File, error) {
+// stagingCredentials returns the file of S3 credentials for the copies of a job; nil without one.
+func (a *Agent) stagingCredentials(ctx context.Context, l *launch) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	response, err := a.session.Secrets(limited, &greylagv1.GetSecretsRequest{Job: l.spec.GetJob(), Attempt: l.spec.GetAttempt(), Granted: l.spec.GetGranted()})
+	response, err := a.session.Secrets(limited, &greylagv1.GetSecretsRequest{Job: l.spec.GetJob(), Attempt: l.spec.GetAttempt(), Granted: l.spec.GetGranted(), Staging: true})
 	if lost := (*connect.Error)(nil); errors.As(err, &lost) && lost.Code() == connect.CodeDataLoss {
 		return nil, failed(cluster.LaunchFailed, "%s", lost.Message())
 	}
@@ -161,18 +158,9 @@ func (a *Agent) credentialsFile(ctx context.Context, l *launch) (*os.File, error
 		return nil, fmt.Errorf("%w: fetch secrets: %w", errPostpone, err)
 	}
 	for _, s := range response.GetSecrets() {
-		if s.GetName() != credentialsSecret {
-			continue
+		if s.GetName() == credentialsSecret {
+			return s.GetValue(), nil
 		}
-		fd, err := unix.MemfdCreate(credentialsSecret, unix.MFD_CLOEXEC)
-		if err != nil {
-			return nil, fmt.Errorf("secret in memory: %w", err)
-		}
-		file := os.NewFile(uintptr(fd), credentialsSecret)
-		if _, err := file.Write(s.GetValue()); err != nil {
-			return nil, errors.Join(fmt.Errorf("secret in memory: %w", err), file.Close())
-		}
-		return file, nil
 	}
 	return nil, nil
 }

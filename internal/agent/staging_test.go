@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/image/ociimage"
 )
@@ -164,8 +167,17 @@ func TestWorkFolders(t *testing.T) {
 		n.cfg.Lease = &Lease{Expires: time.Now().Add(time.Hour), IdleLimit: time.Hour, WorkDir: filepath.Join(n.dir, "work")}
 	})
 	image := smallImage(t, n)
+	backend := s3mem.New()
+	if err := backend.CreateBucket("lab"); err != nil {
+		t.Fatal(err)
+	}
+	bucket := httptest.NewServer(gofakes3.New(backend).Server())
+	t.Cleanup(bucket.Close)
+	n.secrets = []*greylagv1.SecretValue{{Name: credentialsSecret, Value: []byte("[default]\naws_access_key_id = id\naws_secret_access_key = key\n")}}
 	n.want(at(1, 1), "#!/bin/sh\ncat data/in\necho oops >&2\ntr a-z A-Z <data/in >result\n", func(w *greylagv1.WantedTask) {
 		staged(n, s.URL+"/in", s.URL+"/files/result")(w)
+		w.Environment = n.put([]byte("AWS_ENDPOINT_URL=" + bucket.URL + "\x00AWS_REGION=us-east-1"))
+		w.StageOut = append(w.StageOut, &greylagv1.Staging{Path: "data", Url: "s3://lab/run/"})
 		w.Image, w.WorkDir, w.Output, w.Error = image, "/absent/of/tester", "logs/out-%j", "/absent/errors/err-%j"
 	})
 	n.reach(at(1, 1), "ended")
@@ -179,6 +191,9 @@ func TestWorkFolders(t *testing.T) {
 		if got := s.get(path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
+	}
+	if _, err := backend.HeadObject("lab", "run/in"); err != nil {
+		t.Errorf("run/in: %v; %v", err, end)
 	}
 	kept, err := os.ReadFile(filepath.Join(area, keptStdout))
 	left, _ := os.ReadDir(area)

@@ -53,6 +53,9 @@ var policyParts = []policyPart{
 	{"burst_budget", func(p *cluster.Policy) cluster.Policy {
 		return cluster.Policy{Burst: cluster.BurstPolicy{Budgets: p.Burst.Budgets}}
 	}},
+	{"staging_credentials", func(p *cluster.Policy) cluster.Policy {
+		return cluster.Policy{StagingCredentials: p.StagingCredentials}
+	}},
 	{"credits", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Credits: p.Credits} }},
 }
 

@@ -66,7 +66,15 @@ type policy struct {
 	// CheckpointStores are file systems to which only some jobs may write checkpoints at a time.
 	CheckpointStores []checkpointStore `toml:"checkpoint_store" empty:"omit"`
 	Budgets          []burstBudget     `toml:"burst_budget" empty:"omit"`
-	Reservations     []reservation     `toml:"reservation" empty:"omit"`
+	// Staging names the credentials for copies of the files of jobs that have none of their own.
+	Staging      []stagingCredentials `toml:"staging_credentials" empty:"omit"`
+	Reservations []reservation        `toml:"reservation" empty:"omit"`
+}
+
+type stagingCredentials struct {
+	Account string `toml:"account"`
+	User    string `toml:"user"` // whose secret it is
+	Secret  string `toml:"secret"`
 }
 
 type checkpointStore struct {
@@ -230,6 +238,9 @@ func (p *policy) policy() cluster.Policy {
 			Burst: cluster.BurstMode(x.Burst), BurstValue: int64(x.BurstValue), BurstMaxWait: x.BurstMaxWait, MinOnDemand: int32(x.SpotShare),
 		})
 	}
+	for _, x := range p.Staging {
+		out.StagingCredentials = append(out.StagingCredentials, cluster.StagingCredentials(x))
+	}
 	for _, x := range p.CheckpointStores {
 		out.CheckpointStores = append(out.CheckpointStores, cluster.CheckpointStore{Path: x.Path, Slots: int32(x.Slots)})
 	}
@@ -266,6 +277,9 @@ func fileOf(p *cluster.Policy) policy {
 			OutputWarn: x.OutputWarn, MaxOutput: x.MaxOutput, Open: x.Open,
 			Burst: burstMode(x.Burst), BurstValue: amount(x.BurstValue), BurstMaxWait: x.BurstMaxWait, SpotShare: spotShare(x.MinOnDemand),
 		})
+	}
+	for _, x := range p.StagingCredentials {
+		out.Staging = append(out.Staging, stagingCredentials(x))
 	}
 	for _, x := range p.CheckpointStores {
 		out.CheckpointStores = append(out.CheckpointStores, checkpointStore{Path: x.Path, Slots: int(x.Slots)})

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -17,6 +18,11 @@ regions = ["eu-west-1", "eu-north-1"]
 max_nodes = 8
 idle_time = "2m"
 interruption_risk = 0.125
+staging_time = "3m"
+[[staging_credentials]]
+account = "physics"
+user = "data"
+secret = "s3"
 [[burst_budget]]
 account = "physics"
 monthly = 2500.50
@@ -50,6 +56,9 @@ func TestBurstRules(t *testing.T) {
 		!reflect.DeepEqual(b.Budgets, []cluster.RentalBudget{{Account: "physics", Monthly: 2_500_500_000}, {Account: "chem"}}) {
 		t.Errorf("read %+v", b)
 	}
+	if got, found := read.StagingCredentialsOf("physics"); !found || got != (cluster.StagingCredentials{Account: "physics", User: "data", Secret: "s3"}) || b.StagingTime != 3*time.Minute {
+		t.Errorf("read %+v, %s", got, b.StagingTime)
+	}
 	if q := read.QOS[0]; q.Burst != cluster.BurstOnly || q.BurstValue != 1_500_000 || q.MinOnDemand != 70 {
 		t.Errorf("read %+v", q)
 	}
@@ -71,6 +80,7 @@ func TestBurstRules(t *testing.T) {
 // TestBurstFaults: each fault of the rules of cloud nodes is reported with its key and line.
 func TestBurstFaults(t *testing.T) {
 	for text, want := range map[string]string{
+		"[[staging_credentials]]\naccount = \"a\"\nuser = \"u\"\nsecret = \"../x\"": "staging_credentials[0].secret: \"../x\" cannot name a secret",
 		"[burst]\ncurrency = \"usd\"":                                          "2: burst.currency: \"usd\" is not a currency: want three upper-case letters",
 		"[burst]\nenabled = true\nmonthly_limit = 1":                           "2: burst.enabled: no partition has nodes",
 		"[burst]\nenabled = true":                                              "burst.monthly_limit: must be above 0",

@@ -467,6 +467,7 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.Record(c, &x.Credits, creditPolicyFields)
 	codec.Record(c, &x.Retry, retryFields)
 	codec.List(c, &x.CheckpointStores, checkpointStore)
+	codec.List(c, &x.StagingCredentials, stagingCredentials)
 	codec.Int(c, &x.InactiveWarning)
 	codec.Int(c, &x.InactiveLimit)
 	codec.Int(c, &x.Elastic.MinTime)
@@ -484,6 +485,16 @@ func checkpointStore(c *codec.Coder, x *cluster.CheckpointStore) {
 func checkpointStoreFields(c *codec.Coder, x *cluster.CheckpointStore) {
 	codec.String(c, &x.Path)
 	codec.Int(c, &x.Slots)
+}
+
+func stagingCredentials(c *codec.Coder, x *cluster.StagingCredentials) {
+	codec.Record(c, x, stagingCredentialsFields)
+}
+
+func stagingCredentialsFields(c *codec.Coder, x *cluster.StagingCredentials) {
+	codec.String(c, &x.Account)
+	codec.String(c, &x.User)
+	codec.String(c, &x.Secret)
 }
 
 func schedulingFields(c *codec.Coder, x *cluster.Scheduling) {

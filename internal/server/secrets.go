@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"connectrpc.com/connect"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/state/secrets"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -108,11 +110,18 @@ func (s *nodeService) GetSecrets(ctx context.Context, p *greylagv1.GetSecretsReq
 		if uint64(j.ID) != p.GetJob() || uint32(j.Attempt) != p.GetAttempt() || j.GrantOf(rank) != p.GetGranted() {
 			continue
 		}
-		copies := rank == 0 && j.CopiesOut() // after the end of the task
+		copies := rank == 0 && p.GetStaging() && j.CopiesOut() // after the end of the task
 		if !copies && (wire.Stops(j, rank) || j.Tasks.At(rank).Phase >= cluster.TaskEnded) {
 			break
 		}
 		response := &greylagv1.GetSecretsResponse{}
+		if p.GetStaging() {
+			value, err := s.stagingCredentials(v, j.Spec)
+			if value != nil {
+				response.Secrets = append(response.Secrets, &greylagv1.SecretValue{Name: cluster.CredentialsSecret, Value: value})
+			}
+			return response, err
+		}
 		for _, secret := range j.Spec.Secrets {
 			value, err := s.secretValue(v.Secrets(), j.Spec.Owner, secret)
 			if err != nil {
@@ -123,6 +132,36 @@ func (s *nodeService) GetSecrets(ctx context.Context, p *greylagv1.GetSecretsReq
 		return response, nil
 	}
 	return nil, call.Refuse(command.NotFound, "", "attempt %d of job %d is not running on node %s", p.GetAttempt(), p.GetJob(), name)
+}
+
+// stagingCredentials returns the S3 credentials for copies of the files of a job: its own secret, else that which the policy
+// names for its account or the nearest of its ancestors; nil for none.
+func (s *Server) stagingCredentials(v *state.View, spec *cluster.JobSpec) ([]byte, error) {
+	if len(spec.StageIn)+len(spec.StageOut) == 0 {
+		return nil, nil
+	}
+	if slices.Contains(spec.Secrets, cluster.CredentialsSecret) {
+		return s.secretValue(v.Secrets(), spec.Owner, cluster.CredentialsSecret)
+	}
+	names := []string{spec.Account}
+	if tree := v.Accounts().Tree; tree != nil && spec.Account != "" {
+		for _, n := range tree.Up(tree.Account(spec.Account)) {
+			names = append(names, n.Account.Name)
+		}
+	}
+	for _, name := range names {
+		entry, found := v.Policy().StagingCredentialsOf(name)
+		if !found {
+			continue
+		}
+		for x := range v.Secrets().Of(entry.User) {
+			if x.Name == entry.Secret {
+				return s.secretValue(v.Secrets(), x.Owner, x.Name)
+			}
+		}
+		return nil, connect.NewError(connect.CodeDataLoss, fmt.Errorf("the secret %q of user %s, which the policy names for files of account %s, does not exist: ask an administrator", entry.Secret, entry.User, name))
+	}
+	return nil, nil
 }
 
 // secretValue returns the value of a secret. If no later attempt can succeed either, the code of the error is

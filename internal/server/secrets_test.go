@@ -207,3 +207,46 @@ func TestAJobWithoutItsSecretsFails(t *testing.T) {
 		t.Errorf("stored under the new CA: %q, %v", got, err)
 	}
 }
+
+// TestStagingCredentials checks which credentials the node gets for copies of the files of a job.
+func TestStagingCredentials(t *testing.T) {
+	w := newWorld(t, options{})
+	must(t, w.setSecret(root, "data", plainSecret))
+	must(t, w.setSecret(ann, cluster.CredentialsSecret, "own"))
+	now, err := w.as(root).Cluster().GetPolicy(t.Context(), &greylagv1.GetPolicyRequest{})
+	must(t, err)
+	text := now.GetToml() + "\n[[staging_credentials]]\naccount = \"physics\"\nuser = \"root\"\nsecret = \"data\"\n[[staging_credentials]]\naccount = \"lost\"\nuser = \"root\"\nsecret = \"none\"\n"
+	_, err = w.as(root).Cluster().SetPolicy(t.Context(), &greylagv1.SetPolicyRequest{RequestId: client.NewRequestID(), Toml: text, ExpectVersion: now.GetVersion()})
+	must(t, err)
+	n := newNode(w, "n1")
+	for _, c := range []struct {
+		account, want string
+		staged        bool
+		secrets       []string
+	}{
+		{"physics", "aws-credentials=" + plainSecret, true, nil}, {"physics", "", false, nil}, {"chemistry", "", true, nil},
+		{"physics", "aws-credentials=own", true, []string{cluster.CredentialsSecret}}, {"lost", "does not exist: ask an administrator", true, nil},
+	} {
+		spec := withSecrets(c.secrets...)
+		if spec.Account = c.account; c.staged {
+			spec.StageOut = []*greylagv1.Staging{{Path: "x", Url: "s3://lab/x"}}
+		}
+		id := w.submit(w.as(ann), spec)
+		var task *greylagv1.WantedTask
+		n.until(id, func(x *greylagv1.WantedTask) bool { task = x; return x != nil })
+		answer, err := n.session.Secrets(t.Context(), &greylagv1.GetSecretsRequest{Job: id, Attempt: task.GetAttempt(), Granted: task.GetGranted(), Staging: true})
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = ""
+			for _, s := range answer.GetSecrets() {
+				got += s.GetName() + "=" + string(s.GetValue())
+			}
+		}
+		if got != c.want && (err == nil || !strings.Contains(got, c.want)) {
+			t.Errorf("account %s, staged %v, secrets %v: %q, want %q", c.account, c.staged, c.secrets, got, c.want)
+		}
+		if got, err := n.secretsOf(task); err != nil || strings.Contains(got, plainSecret) {
+			t.Errorf("the job itself gets %q, %v", got, err)
+		}
+	}
+}

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/greylag/greylag/internal/checkpoint"
 	"github.com/greylag/greylag/internal/userchild"
 )
@@ -38,7 +40,9 @@ func (c Copy) String() string {
 type Order struct {
 	In     bool   `json:"in"` // from the URLs; else to them
 	Copies []Copy `json:"copies"`
-	Tag    string `json:"tag"` // differs between tasks that may write to one directory: part of temporary names
+	// Credentials is a file of S3 credentials; none: the environment names them.
+	Credentials []byte `json:"credentials,omitempty"`
+	Tag         string `json:"tag"` // differs between tasks that may write to one directory: part of temporary names
 }
 
 // Kind is the kind of a failure.
@@ -72,7 +76,7 @@ var Variables = checkpoint.S3Variables
 // Run copies in a child process. An order for inputs ends with the first failure, one for outputs tries everything. The
 // error is that of ctx, or of a child that could not work.
 func Run(ctx context.Context, c userchild.Command, o Order) (Answer, error) {
-	c.Name = ChildCommand
+	c.Name, c.Private = ChildCommand, true
 	var answer Answer
 	if err := userchild.Run(ctx, c, o, &answer); err != nil {
 		if ctx.Err() != nil {
@@ -85,7 +89,30 @@ func Run(ctx context.Context, c userchild.Command, o Order) (Answer, error) {
 
 // ChildMain is the child of Run. It returns the exit status.
 func ChildMain(ctx context.Context, in io.Reader, out io.Writer) int {
-	return userchild.Serve(in, out, func(o Order) Answer { return newStager(o.Tag).run(ctx, o) })
+	if userchild.Hide(out) != nil {
+		return 3
+	}
+	return userchild.Serve(in, out, func(o Order) Answer {
+		if err := useCredentials(o.Credentials); err != nil {
+			return Answer{Failures: []Failure{{Kind: Temporary, Text: err.Error()}}}
+		}
+		return newStager(o.Tag).run(ctx, o)
+	})
+}
+
+// useCredentials gives this process a file of S3 credentials, in memory.
+func useCredentials(text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	fd, err := unix.MemfdCreate("credentials", unix.MFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("credentials in memory: %w", err)
+	}
+	if _, err := unix.Write(fd, text); err != nil { // it stays open until the process ends
+		return fmt.Errorf("credentials in memory: %w", err)
+	}
+	return os.Setenv(checkpoint.CredentialsVariable, fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
 const (

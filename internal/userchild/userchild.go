@@ -15,6 +15,8 @@ import (
 	"os/exec"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Group limits what a child uses.
@@ -35,6 +37,9 @@ type Command struct {
 	// variable with the path at which the child finds it. nil: none.
 	Secret         *os.File
 	SecretVariable string
+	// Private sends the order, which has secrets, only after the child has called Hide: other processes of the user
+	// cannot read its memory then.
+	Private bool
 }
 
 // ErrNoAnswer means that a child has ended without an answer.
@@ -52,7 +57,7 @@ func Run(ctx context.Context, c Command, order, answer any) error {
 		return err
 	}
 	defer file.Close()
-	var out limitedBuffer
+	out := limitedBuffer{begun: make(chan struct{})}
 	cmd := exec.Command("/proc/self/fd/3", c.Name)
 	cmd.ExtraFiles = []*os.File{file}
 	cmd.Stdout, cmd.Dir = &out, "/"
@@ -62,7 +67,11 @@ func Run(ctx context.Context, c Command, order, answer any) error {
 		cmd.Env = append(cmd.Env, c.SecretVariable+"=/proc/self/fd/4")
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.As}
-	ended, err := start(cmd, c.Group, text)
+	var ready <-chan struct{}
+	if c.Private {
+		ready = out.begun
+	}
+	ended, err := start(ctx, cmd, c.Group, text, ready)
 	if err != nil {
 		return err
 	}
@@ -86,10 +95,16 @@ const maxAnswer = 1 << 20
 
 // limitedBuffer is a buffer that refuses more than maxAnswer bytes. It has no method ReadFrom, as [bytes.Buffer] has:
 // [io.Copy] would call that in place of Write.
-type limitedBuffer struct{ text []byte }
+type limitedBuffer struct {
+	text  []byte
+	begun chan struct{} // closed with the first byte
+}
 
 // Write fails at the limit.
 func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if len(b.text) == 0 && len(p) > 0 {
+		close(b.begun)
+	}
 	if len(b.text)+len(p) > maxAnswer {
 		return 0, ErrNoAnswer
 	}
@@ -97,9 +112,9 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// start starts a child in a group and sends it its order. The child waits for the order, so that all that it uses counts
-// for the group. How it ends is sent when nothing of the group is left.
-func start(cmd *exec.Cmd, group Group, order []byte) (<-chan error, error) {
+// start starts a child in a group and sends it its order, once it is ready. The child waits for the order, so that all that
+// it uses counts for the group. How it ends is sent when nothing of the group is left.
+func start(ctx context.Context, cmd *exec.Cmd, group Group, order []byte, ready <-chan struct{}) (<-chan error, error) {
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -112,19 +127,36 @@ func start(cmd *exec.Cmd, group Group, order []byte) (<-chan error, error) {
 	if group != nil {
 		err = group.Add(cmd.Process.Pid)
 	}
-	if err == nil {
-		_, _ = input.Write(order) // if it has ended, its exit says more
-	}
-	_ = input.Close()
-	ended := make(chan error, 1)
+	exited, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		failed := cmd.Wait()
+		close(exited)
 		if group != nil {
 			_ = group.Remove() // the next start of the daemon removes it
 		}
 		ended <- cmp.Or(err, failed)
 	}()
+	if ready != nil {
+		select {
+		case <-ready:
+		case <-exited:
+		case <-ctx.Done():
+		}
+	}
+	if err == nil && ctx.Err() == nil {
+		_, _ = input.Write(order) // if it has ended, its exit says more
+	}
+	_ = input.Close()
 	return ended, nil
+}
+
+// Hide keeps other processes of the user from reading the memory and the files of this one, and says so to the daemon.
+func Hide(out io.Writer) error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("hide the process: %w", err)
+	}
+	_, err := io.WriteString(out, "\n") // space before the answer
+	return err
 }
 
 // Serve is the child: it reads an order, and writes the answer of work. It returns the exit status.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -14,6 +15,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 {
 		switch os.Args[1] {
 		case "double":
+			if Hide(os.Stdout) != nil {
+				os.Exit(3)
+			}
 			os.Exit(Serve(os.Stdin, os.Stdout, func(n int) int { return 2 * n }))
 		case "babble":
 			_, _ = io.Copy(os.Stdout, endless{}) // until the daemon closes the pipe
@@ -28,27 +32,28 @@ func TestMain(m *testing.M) {
 // endless is a text without an end.
 type endless struct{}
 
-// Read fills the buffer.
 func (endless) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte("1"), len(p))), nil }
 
 // TestRun checks the answers of children, also of those that answer nothing or too much.
 func TestRun(t *testing.T) {
-	run := func(ctx context.Context, name string) (answer int, err error) {
-		err = Run(ctx, Command{Program: "/proc/self/exe", Name: name}, 21, &answer)
+	run := func(ctx context.Context, name string, private bool) (answer int, err error) {
+		err = Run(ctx, Command{Program: "/proc/self/exe", Name: name, Private: private}, 21, &answer)
 		return answer, err
 	}
-	if answer, err := run(t.Context(), "double"); err != nil || answer != 42 {
-		t.Errorf("%d, %v", answer, err)
+	for _, private := range []bool{false, true} {
+		if answer, err := run(t.Context(), "double", private); err != nil || answer != 42 {
+			t.Errorf("private %v: %d, %v", private, answer, err)
+		}
+		if _, err := run(t.Context(), "fail", private); err == nil || !strings.Contains(err.Error(), "exit status 7") {
+			t.Errorf("private %v: %v", private, err)
+		}
 	}
-	if _, err := run(t.Context(), "fail"); err == nil || !strings.Contains(err.Error(), "exit status 7") {
-		t.Errorf("%v", err)
-	}
-	if _, err := run(t.Context(), "babble"); err == nil {
+	if _, err := run(t.Context(), "babble", false); err == nil {
 		t.Error("an endless answer was taken")
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := run(ended, "double"); !errors.Is(err, context.Canceled) {
-		t.Errorf("after the end of its context: %v", err)
+	if _, err := run(ended, "double", true); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of its context: %v", fmt.Sprint(err))
 	}
 }

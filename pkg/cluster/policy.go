@@ -116,6 +116,8 @@ type Policy struct {
 	CheckpointStores []CheckpointStore
 	Elastic          ElasticPolicy
 	Burst            BurstPolicy
+	// StagingCredentials are for copies of the files of jobs that have no credentials of their own.
+	StagingCredentials []StagingCredentials
 }
 
 // DefaultPolicy returns the policy of a new cluster: one partition over all nodes and five tiers.

@@ -68,6 +68,7 @@ func (p *Policy) Faults() []PolicyFault {
 	p.checkQOS(fault)
 	p.checkPreempt(fault)
 	p.checkCheckpointStores(fault)
+	p.checkStagingCredentials(fault)
 	p.Scheduling.check(fault)
 	p.Credits.check(fault, p.Partitions)
 	for _, d := range []struct {

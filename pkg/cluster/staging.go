@@ -140,3 +140,47 @@ func (j *Job) CopiesOut() bool {
 	t := j.Tasks.At(0)
 	return t.Started != 0 && t.Cause != LaunchFailed
 }
+
+// CredentialsSecret is the name of the secret of a job that is a file of S3 credentials.
+const CredentialsSecret = "aws-credentials"
+
+// StagingCredentials names the secret with S3 credentials that copies of the files of the jobs of an account and its
+// descendants use. The jobs do not get it.
+type StagingCredentials struct {
+	Account string
+	User    string // whose secret it is
+	Secret  string
+}
+
+// maxStagingCredentials limits the entries of a policy.
+const maxStagingCredentials = 1000
+
+// StagingCredentialsOf returns the entry of an account.
+func (p *Policy) StagingCredentialsOf(account string) (StagingCredentials, bool) {
+	i := slices.IndexFunc(p.StagingCredentials, func(x StagingCredentials) bool { return x.Account == account })
+	if i < 0 {
+		return StagingCredentials{}, false
+	}
+	return p.StagingCredentials[i], true
+}
+
+// checkStagingCredentials reports faults of the entries.
+func (p *Policy) checkStagingCredentials(fault faultReporter) {
+	if n := len(p.StagingCredentials); n > maxStagingCredentials {
+		fault("staging_credentials", "%d entries, at most %d", n, maxStagingCredentials)
+		return
+	}
+	seen := map[string]bool{}
+	for i, x := range p.StagingCredentials {
+		at := element("staging_credentials", i)
+		checkWord(fault.at(at+".account"), "account", x.Account)
+		checkWord(fault.at(at+".user"), "user", x.User)
+		if seen[x.Account] {
+			fault(at+".account", "account %q is listed twice", x.Account)
+		}
+		seen[x.Account] = true
+		if !ValidObjectName(x.Secret) {
+			fault(at+".secret", "%.64q cannot name a secret", x.Secret)
+		}
+	}
+}

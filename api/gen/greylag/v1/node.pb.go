@@ -2348,6 +2348,7 @@ type GetSecretsRequest struct {
 	Job           uint64                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
 	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Granted       uint64                 `protobuf:"varint,3,opt,name=granted,proto3" json:"granted,omitempty"` // of the WantedTask
+	Staging       bool                   `protobuf:"varint,4,opt,name=staging,proto3" json:"staging,omitempty"` // only the S3 credentials for copies of the files of the job: its own, or those of its account
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2401,6 +2402,13 @@ func (x *GetSecretsRequest) GetGranted() uint64 {
 		return x.Granted
 	}
 	return 0
+}
+
+func (x *GetSecretsRequest) GetStaging() bool {
+	if x != nil {
+		return x.Staging
+	}
+	return false
 }
 
 type GetSecretsResponse struct {
@@ -2858,11 +2866,12 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x11GetContentRequest\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\".\n" +
 	"\x12GetContentResponse\x12\x18\n" +
-	"\acontent\x18\x01 \x01(\fR\acontent\"Y\n" +
+	"\acontent\x18\x01 \x01(\fR\acontent\"s\n" +
 	"\x11GetSecretsRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x18\n" +
-	"\agranted\x18\x03 \x01(\x04R\agranted\"G\n" +
+	"\agranted\x18\x03 \x01(\x04R\agranted\x12\x18\n" +
+	"\astaging\x18\x04 \x01(\bR\astaging\"G\n" +
 	"\x12GetSecretsResponse\x121\n" +
 	"\asecrets\x18\x01 \x03(\v2\x17.greylag.v1.SecretValueR\asecrets\"7\n" +
 	"\vSecretValue\x12\x12\n" +
