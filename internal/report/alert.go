@@ -13,7 +13,7 @@ import (
 // once.
 type Alert struct {
 	ID     string `json:"id"`
-	Rule   string `json:"type"` // spend.anomaly usage.anomaly budget.used bucket.expires account.debt
+	Rule   string `json:"type"` // spend.anomaly usage.anomaly budget.used rental.used bucket.expires account.debt
 	Scope  string `json:"scope"`
 	Period string `json:"period"`
 	Value  string `json:"value"`
@@ -100,6 +100,7 @@ type Standing struct {
 	Budgets []BudgetStanding
 	Buckets []Expiring
 	Debts   []Owing
+	Rentals []RentalStanding
 }
 
 // BudgetStanding is a budget with its use.
@@ -122,7 +123,35 @@ type Owing struct {
 	Amount int64
 }
 
-// Alerts returns the alerts of a standing: budgets used to 50, 80 and 100 %, credits that expire
+// RentalStanding is the state of a budget for leased cloud nodes in this month, in millionths of the currency.
+type RentalStanding struct {
+	Account                 string // "" is the cluster
+	Currency                string
+	Limit, Spent, Committed int64
+}
+
+// rentalFull is the percentage of a rental budget from which on practically no lease fits into the rest.
+const rentalFull = 99
+
+// alerts returns the alert of a rental budget, if it is used to 80 % or more.
+func (r *RentalStanding) alerts(now time.Time) []Alert {
+	used := capped(r.Spent, r.Committed)
+	for _, step := range [...]int64{rentalFull, 80} {
+		if r.Limit <= 0 || used < portion(r.Limit, step, 100) {
+			continue
+		}
+		of := cmp.Or(r.Account, "cluster")
+		return []Alert{{
+			ID: fmt.Sprintf("rental.used:%s:%s:%d", r.Account, now.Format("2006-01"), step), Rule: "rental.used", Scope: r.Account, Period: now.Format(time.DateOnly),
+			Value: decimal(used, 6), Limit: decimal(r.Limit, 6),
+			Text: fmt.Sprintf("%s: %d %% of the rental budget of this month is used: %s %s spent and %s committed of %s",
+				of, step, decimal(r.Spent, 6), r.Currency, decimal(r.Committed, 6), decimal(r.Limit, 6)),
+		}}
+	}
+	return nil
+}
+
+// Alerts returns the alerts of a standing: budgets used to 50, 80 and 100 %, rental budgets used to 80 and 99 %, credits that expire
 // within 30, 7 and 1 days, and debts. Of several thresholds only the last one passed counts.
 func (s *Standing) Alerts(now time.Time) []Alert {
 	now = now.UTC()
@@ -152,6 +181,9 @@ func (s *Standing) Alerts(now time.Time) []Alert {
 				break
 			}
 		}
+	}
+	for i := range s.Rentals {
+		out = append(out, s.Rentals[i].alerts(now)...)
 	}
 	for _, d := range s.Debts {
 		out = append(out, Alert{

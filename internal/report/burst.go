@@ -35,13 +35,6 @@ func (l *Lease) monthOf() string { return l.Month.UTC().Format("2006-01") }
 // offerMonth identifies the leases of one row.
 type offerMonth struct{ account, month, region, offer, market, currency string }
 
-func (k offerMonth) compare(o offerMonth) int {
-	return cmp.Or(
-		cmp.Compare(k.account, o.account), cmp.Compare(k.month, o.month), cmp.Compare(k.region, o.region), cmp.Compare(k.offer, o.offer),
-		cmp.Compare(k.market, o.market), cmp.Compare(k.currency, o.currency),
-	)
-}
-
 // leaseSum adds up leases.
 type leaseSum struct{ nodes, failed, reclaimed, millis, cost int64 }
 

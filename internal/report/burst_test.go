@@ -44,6 +44,27 @@ physics,jobs,,,,,,,,2.000,,,9.000,4.000001
 	}
 }
 
+// TestRentalAlerts checks the steps of rental budgets, also for sums that are out of range.
+func TestRentalAlerts(t *testing.T) {
+	now := time.Date(2026, 11, 27, 1, 0, 0, 0, time.UTC)
+	for _, x := range []struct {
+		limit, spent, committed int64
+		want                    string
+	}{
+		{100, 79, 0, ""}, {100, 50, 30, "rental.used:ml:2026-11:80"}, {100, 98, 0, "rental.used:ml:2026-11:80"}, {100, 60, 39, "rental.used:ml:2026-11:99"},
+		{100, math.MaxInt64, math.MaxInt64, "rental.used:ml:2026-11:99"}, {0, 5, 5, ""},
+	} {
+		s := Standing{Rentals: []RentalStanding{{Account: "ml", Currency: "USD", Limit: x.limit, Spent: x.spent, Committed: x.committed}}}
+		got := ""
+		for _, a := range s.Alerts(now) {
+			got += a.ID
+		}
+		if got != x.want {
+			t.Errorf("%d and %d of %d: %q, want %q", x.spent, x.committed, x.limit, got, x.want)
+		}
+	}
+}
+
 // TestFOCUSOfLeases checks that each lease with an instance is one row in its own currency, with the cloud as the provider,
 // and that the rows of jobs do not change.
 func TestFOCUSOfLeases(t *testing.T) {

@@ -27,7 +27,7 @@ func (x *exam) burst(ctx context.Context, c *client.Client, status *greylagv1.Ge
 		if s.GetAccount() != "" {
 			of = "account " + s.GetAccount()
 		}
-		if used := s.GetSpent() + s.GetCommitted(); s.GetLimited() && s.GetLimit() > 0 && used >= s.GetLimit()-s.GetLimit()/100 {
+		if full := s.GetLimit() - s.GetLimit()/100; s.GetLimited() && s.GetLimit() > 0 && s.GetSpent() >= full-s.GetCommitted() {
 			x.note(Warning, "burst", "raise the limit in the policy, or wait until next month: gctl burst budget",
 				"the rental budget of %s is used up: %s spent and %s committed of %s %s", of,
 				cluster.FormatMoney(s.GetSpent()), cluster.FormatMoney(s.GetCommitted()), cluster.FormatMoney(s.GetLimit()), answer.GetCurrency())

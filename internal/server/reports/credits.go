@@ -12,6 +12,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/report/tally"
 	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/server/joblist"
@@ -255,6 +256,15 @@ func (s *Service) GetStanding(ctx context.Context, p *greylagv1.GetStandingReque
 		}
 		if n.Owes > 0 {
 			out.Debts = append(out.Debts, &greylagv1.Debt{Payer: string(id), Amount: int64(n.Owes)})
+		}
+	}
+	if q.caller.Actor().Has(command.RoleOperator) {
+		for _, x := range v.Spend(v.Now()) {
+			if x.Limited && x.Limit > 0 {
+				out.Rentals = append(out.Rentals, &greylagv1.RentalBudgetStanding{
+					Account: x.Account, Currency: v.Policy().Burst.Currency, Limit: x.Limit, Spent: x.Spent, Committed: x.Committed,
+				})
+			}
 		}
 	}
 	for b := range ledger.Buckets() {

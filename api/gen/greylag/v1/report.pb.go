@@ -1506,11 +1506,12 @@ func (x *GetStandingRequest) GetRead() *Read {
 }
 
 type GetStandingResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AsOf          *AsOf                  `protobuf:"bytes,1,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	Budgets       []*BudgetStanding      `protobuf:"bytes,2,rep,name=budgets,proto3" json:"budgets,omitempty"`
-	Buckets       []*ExpiringBucket      `protobuf:"bytes,3,rep,name=buckets,proto3" json:"buckets,omitempty"`
-	Debts         []*Debt                `protobuf:"bytes,4,rep,name=debts,proto3" json:"debts,omitempty"`
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	AsOf          *AsOf                   `protobuf:"bytes,1,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	Budgets       []*BudgetStanding       `protobuf:"bytes,2,rep,name=budgets,proto3" json:"budgets,omitempty"`
+	Buckets       []*ExpiringBucket       `protobuf:"bytes,3,rep,name=buckets,proto3" json:"buckets,omitempty"`
+	Debts         []*Debt                 `protobuf:"bytes,4,rep,name=debts,proto3" json:"debts,omitempty"`
+	Rentals       []*RentalBudgetStanding `protobuf:"bytes,5,rep,name=rentals,proto3" json:"rentals,omitempty"` // of this month; only for operators
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1569,6 +1570,13 @@ func (x *GetStandingResponse) GetBuckets() []*ExpiringBucket {
 func (x *GetStandingResponse) GetDebts() []*Debt {
 	if x != nil {
 		return x.Debts
+	}
+	return nil
+}
+
+func (x *GetStandingResponse) GetRentals() []*RentalBudgetStanding {
+	if x != nil {
+		return x.Rentals
 	}
 	return nil
 }
@@ -1772,6 +1780,83 @@ func (x *Debt) GetAmount() int64 {
 	return 0
 }
 
+// RentalBudgetStanding is the state of a budget for leases of cloud nodes. Money is in millionths of the currency.
+type RentalBudgetStanding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Account       string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"` // empty: the cluster
+	Currency      string                 `protobuf:"bytes,2,opt,name=currency,proto3" json:"currency,omitempty"`
+	Limit         int64                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Spent         int64                  `protobuf:"varint,4,opt,name=spent,proto3" json:"spent,omitempty"`         // by leases that have ended
+	Committed     int64                  `protobuf:"varint,5,opt,name=committed,proto3" json:"committed,omitempty"` // for the others
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RentalBudgetStanding) Reset() {
+	*x = RentalBudgetStanding{}
+	mi := &file_greylag_v1_report_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RentalBudgetStanding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RentalBudgetStanding) ProtoMessage() {}
+
+func (x *RentalBudgetStanding) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RentalBudgetStanding.ProtoReflect.Descriptor instead.
+func (*RentalBudgetStanding) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RentalBudgetStanding) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *RentalBudgetStanding) GetCurrency() string {
+	if x != nil {
+		return x.Currency
+	}
+	return ""
+}
+
+func (x *RentalBudgetStanding) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *RentalBudgetStanding) GetSpent() int64 {
+	if x != nil {
+		return x.Spent
+	}
+	return 0
+}
+
+func (x *RentalBudgetStanding) GetCommitted() int64 {
+	if x != nil {
+		return x.Committed
+	}
+	return 0
+}
+
 var File_greylag_v1_report_proto protoreflect.FileDescriptor
 
 const file_greylag_v1_report_proto_rawDesc = "" +
@@ -1904,12 +1989,13 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x04down\x18\x05 \x01(\x03R\x04down\x12\x18\n" +
 	"\adrained\x18\x06 \x01(\x03R\adrained\":\n" +
 	"\x12GetStandingRequest\x12$\n" +
-	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xd0\x01\n" +
+	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x8c\x02\n" +
 	"\x13GetStandingResponse\x12%\n" +
 	"\x05as_of\x18\x01 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x124\n" +
 	"\abudgets\x18\x02 \x03(\v2\x1a.greylag.v1.BudgetStandingR\abudgets\x124\n" +
 	"\abuckets\x18\x03 \x03(\v2\x1a.greylag.v1.ExpiringBucketR\abuckets\x12&\n" +
-	"\x05debts\x18\x04 \x03(\v2\x10.greylag.v1.DebtR\x05debts\"\x82\x01\n" +
+	"\x05debts\x18\x04 \x03(\v2\x10.greylag.v1.DebtR\x05debts\x12:\n" +
+	"\arentals\x18\x05 \x03(\v2 .greylag.v1.RentalBudgetStandingR\arentals\"\x82\x01\n" +
 	"\x0eBudgetStanding\x12\x14\n" +
 	"\x05payer\x18\x01 \x01(\tR\x05payer\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x03R\x05limit\x12\x12\n" +
@@ -1923,7 +2009,13 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\aexpires\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"4\n" +
 	"\x04Debt\x12\x14\n" +
 	"\x05payer\x18\x01 \x01(\tR\x05payer\x12\x16\n" +
-	"\x06amount\x18\x02 \x01(\x03R\x06amount2\x9b\x04\n" +
+	"\x06amount\x18\x02 \x01(\x03R\x06amount\"\x96\x01\n" +
+	"\x14RentalBudgetStanding\x12\x18\n" +
+	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x1a\n" +
+	"\bcurrency\x18\x02 \x01(\tR\bcurrency\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x03R\x05limit\x12\x14\n" +
+	"\x05spent\x18\x04 \x01(\x03R\x05spent\x12\x1c\n" +
+	"\tcommitted\x18\x05 \x01(\x03R\tcommitted2\x9b\x04\n" +
 	"\rReportService\x12P\n" +
 	"\vStreamUsage\x12\x1e.greylag.v1.StreamUsageRequest\x1a\x1f.greylag.v1.StreamUsageResponse0\x01\x12\\\n" +
 	"\x0fStreamEndedJobs\x12\".greylag.v1.StreamEndedJobsRequest\x1a#.greylag.v1.StreamEndedJobsResponse0\x01\x12V\n" +
@@ -1944,7 +2036,7 @@ func file_greylag_v1_report_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_report_proto_rawDescData
 }
 
-var file_greylag_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_greylag_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_greylag_v1_report_proto_goTypes = []any{
 	(*StreamUsageRequest)(nil),        // 0: greylag.v1.StreamUsageRequest
 	(*StreamEndedJobsRequest)(nil),    // 1: greylag.v1.StreamEndedJobsRequest
@@ -1969,16 +2061,17 @@ var file_greylag_v1_report_proto_goTypes = []any{
 	(*BudgetStanding)(nil),            // 20: greylag.v1.BudgetStanding
 	(*ExpiringBucket)(nil),            // 21: greylag.v1.ExpiringBucket
 	(*Debt)(nil),                      // 22: greylag.v1.Debt
-	(*timestamppb.Timestamp)(nil),     // 23: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 24: google.protobuf.Duration
-	(*Read)(nil),                      // 25: greylag.v1.Read
-	(*AsOf)(nil),                      // 26: greylag.v1.AsOf
-	(*Job)(nil),                       // 27: greylag.v1.Job
-	(*ResourceCount)(nil),             // 28: greylag.v1.ResourceCount
-	(*PastAttempt)(nil),               // 29: greylag.v1.PastAttempt
-	(EntryKind)(0),                    // 30: greylag.v1.EntryKind
-	(BucketClass)(0),                  // 31: greylag.v1.BucketClass
-	(BudgetWindow)(0),                 // 32: greylag.v1.BudgetWindow
+	(*RentalBudgetStanding)(nil),      // 23: greylag.v1.RentalBudgetStanding
+	(*timestamppb.Timestamp)(nil),     // 24: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 25: google.protobuf.Duration
+	(*Read)(nil),                      // 26: greylag.v1.Read
+	(*AsOf)(nil),                      // 27: greylag.v1.AsOf
+	(*Job)(nil),                       // 28: greylag.v1.Job
+	(*ResourceCount)(nil),             // 29: greylag.v1.ResourceCount
+	(*PastAttempt)(nil),               // 30: greylag.v1.PastAttempt
+	(EntryKind)(0),                    // 31: greylag.v1.EntryKind
+	(BucketClass)(0),                  // 32: greylag.v1.BucketClass
+	(BudgetWindow)(0),                 // 33: greylag.v1.BudgetWindow
 }
 var file_greylag_v1_report_proto_depIdxs = []int32{
 	5,  // 0: greylag.v1.StreamUsageRequest.periods:type_name -> greylag.v1.Periods
@@ -1986,58 +2079,59 @@ var file_greylag_v1_report_proto_depIdxs = []int32{
 	5,  // 2: greylag.v1.StreamCreditsRequest.periods:type_name -> greylag.v1.Periods
 	5,  // 3: greylag.v1.StreamEndedLeasesRequest.periods:type_name -> greylag.v1.Periods
 	5,  // 4: greylag.v1.GetCapacityRequest.periods:type_name -> greylag.v1.Periods
-	23, // 5: greylag.v1.Periods.bounds:type_name -> google.protobuf.Timestamp
-	24, // 6: greylag.v1.Periods.grace:type_name -> google.protobuf.Duration
-	25, // 7: greylag.v1.Periods.read:type_name -> greylag.v1.Read
-	26, // 8: greylag.v1.ReportHead.as_of:type_name -> greylag.v1.AsOf
-	23, // 9: greylag.v1.ReportHead.since:type_name -> google.protobuf.Timestamp
+	24, // 5: greylag.v1.Periods.bounds:type_name -> google.protobuf.Timestamp
+	25, // 6: greylag.v1.Periods.grace:type_name -> google.protobuf.Duration
+	26, // 7: greylag.v1.Periods.read:type_name -> greylag.v1.Read
+	27, // 8: greylag.v1.ReportHead.as_of:type_name -> greylag.v1.AsOf
+	24, // 9: greylag.v1.ReportHead.since:type_name -> google.protobuf.Timestamp
 	6,  // 10: greylag.v1.StreamUsageResponse.head:type_name -> greylag.v1.ReportHead
 	8,  // 11: greylag.v1.StreamUsageResponse.rows:type_name -> greylag.v1.UsageRow
 	9,  // 12: greylag.v1.UsageRow.causes:type_name -> greylag.v1.BrokenCause
 	6,  // 13: greylag.v1.StreamEndedLeasesResponse.head:type_name -> greylag.v1.ReportHead
 	11, // 14: greylag.v1.StreamEndedLeasesResponse.leases:type_name -> greylag.v1.EndedLease
-	23, // 15: greylag.v1.EndedLease.month:type_name -> google.protobuf.Timestamp
-	23, // 16: greylag.v1.EndedLease.launched:type_name -> google.protobuf.Timestamp
-	23, // 17: greylag.v1.EndedLease.ended:type_name -> google.protobuf.Timestamp
-	23, // 18: greylag.v1.EndedLease.booked:type_name -> google.protobuf.Timestamp
-	24, // 19: greylag.v1.EndedLease.ran:type_name -> google.protobuf.Duration
+	24, // 15: greylag.v1.EndedLease.month:type_name -> google.protobuf.Timestamp
+	24, // 16: greylag.v1.EndedLease.launched:type_name -> google.protobuf.Timestamp
+	24, // 17: greylag.v1.EndedLease.ended:type_name -> google.protobuf.Timestamp
+	24, // 18: greylag.v1.EndedLease.booked:type_name -> google.protobuf.Timestamp
+	25, // 19: greylag.v1.EndedLease.ran:type_name -> google.protobuf.Duration
 	6,  // 20: greylag.v1.StreamEndedJobsResponse.head:type_name -> greylag.v1.ReportHead
 	13, // 21: greylag.v1.StreamEndedJobsResponse.jobs:type_name -> greylag.v1.EndedJob
-	27, // 22: greylag.v1.EndedJob.job:type_name -> greylag.v1.Job
-	28, // 23: greylag.v1.EndedJob.tres:type_name -> greylag.v1.ResourceCount
-	29, // 24: greylag.v1.EndedJob.attempts:type_name -> greylag.v1.PastAttempt
+	28, // 22: greylag.v1.EndedJob.job:type_name -> greylag.v1.Job
+	29, // 23: greylag.v1.EndedJob.tres:type_name -> greylag.v1.ResourceCount
+	30, // 24: greylag.v1.EndedJob.attempts:type_name -> greylag.v1.PastAttempt
 	6,  // 25: greylag.v1.StreamCreditsResponse.head:type_name -> greylag.v1.ReportHead
 	15, // 26: greylag.v1.StreamCreditsResponse.rows:type_name -> greylag.v1.CreditRow
-	30, // 27: greylag.v1.CreditRow.kind:type_name -> greylag.v1.EntryKind
-	31, // 28: greylag.v1.CreditRow.class:type_name -> greylag.v1.BucketClass
+	31, // 27: greylag.v1.CreditRow.kind:type_name -> greylag.v1.EntryKind
+	32, // 28: greylag.v1.CreditRow.class:type_name -> greylag.v1.BucketClass
 	6,  // 29: greylag.v1.GetCapacityResponse.head:type_name -> greylag.v1.ReportHead
 	17, // 30: greylag.v1.GetCapacityResponse.rows:type_name -> greylag.v1.CapacityRow
-	23, // 31: greylag.v1.GetCapacityResponse.since:type_name -> google.protobuf.Timestamp
-	25, // 32: greylag.v1.GetStandingRequest.read:type_name -> greylag.v1.Read
-	26, // 33: greylag.v1.GetStandingResponse.as_of:type_name -> greylag.v1.AsOf
+	24, // 31: greylag.v1.GetCapacityResponse.since:type_name -> google.protobuf.Timestamp
+	26, // 32: greylag.v1.GetStandingRequest.read:type_name -> greylag.v1.Read
+	27, // 33: greylag.v1.GetStandingResponse.as_of:type_name -> greylag.v1.AsOf
 	20, // 34: greylag.v1.GetStandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
 	21, // 35: greylag.v1.GetStandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
 	22, // 36: greylag.v1.GetStandingResponse.debts:type_name -> greylag.v1.Debt
-	32, // 37: greylag.v1.BudgetStanding.window:type_name -> greylag.v1.BudgetWindow
-	31, // 38: greylag.v1.ExpiringBucket.class:type_name -> greylag.v1.BucketClass
-	23, // 39: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
-	0,  // 40: greylag.v1.ReportService.StreamUsage:input_type -> greylag.v1.StreamUsageRequest
-	1,  // 41: greylag.v1.ReportService.StreamEndedJobs:input_type -> greylag.v1.StreamEndedJobsRequest
-	2,  // 42: greylag.v1.ReportService.StreamCredits:input_type -> greylag.v1.StreamCreditsRequest
-	3,  // 43: greylag.v1.ReportService.StreamEndedLeases:input_type -> greylag.v1.StreamEndedLeasesRequest
-	4,  // 44: greylag.v1.ReportService.GetCapacity:input_type -> greylag.v1.GetCapacityRequest
-	18, // 45: greylag.v1.ReportService.GetStanding:input_type -> greylag.v1.GetStandingRequest
-	7,  // 46: greylag.v1.ReportService.StreamUsage:output_type -> greylag.v1.StreamUsageResponse
-	12, // 47: greylag.v1.ReportService.StreamEndedJobs:output_type -> greylag.v1.StreamEndedJobsResponse
-	14, // 48: greylag.v1.ReportService.StreamCredits:output_type -> greylag.v1.StreamCreditsResponse
-	10, // 49: greylag.v1.ReportService.StreamEndedLeases:output_type -> greylag.v1.StreamEndedLeasesResponse
-	16, // 50: greylag.v1.ReportService.GetCapacity:output_type -> greylag.v1.GetCapacityResponse
-	19, // 51: greylag.v1.ReportService.GetStanding:output_type -> greylag.v1.GetStandingResponse
-	46, // [46:52] is the sub-list for method output_type
-	40, // [40:46] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	23, // 37: greylag.v1.GetStandingResponse.rentals:type_name -> greylag.v1.RentalBudgetStanding
+	33, // 38: greylag.v1.BudgetStanding.window:type_name -> greylag.v1.BudgetWindow
+	32, // 39: greylag.v1.ExpiringBucket.class:type_name -> greylag.v1.BucketClass
+	24, // 40: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
+	0,  // 41: greylag.v1.ReportService.StreamUsage:input_type -> greylag.v1.StreamUsageRequest
+	1,  // 42: greylag.v1.ReportService.StreamEndedJobs:input_type -> greylag.v1.StreamEndedJobsRequest
+	2,  // 43: greylag.v1.ReportService.StreamCredits:input_type -> greylag.v1.StreamCreditsRequest
+	3,  // 44: greylag.v1.ReportService.StreamEndedLeases:input_type -> greylag.v1.StreamEndedLeasesRequest
+	4,  // 45: greylag.v1.ReportService.GetCapacity:input_type -> greylag.v1.GetCapacityRequest
+	18, // 46: greylag.v1.ReportService.GetStanding:input_type -> greylag.v1.GetStandingRequest
+	7,  // 47: greylag.v1.ReportService.StreamUsage:output_type -> greylag.v1.StreamUsageResponse
+	12, // 48: greylag.v1.ReportService.StreamEndedJobs:output_type -> greylag.v1.StreamEndedJobsResponse
+	14, // 49: greylag.v1.ReportService.StreamCredits:output_type -> greylag.v1.StreamCreditsResponse
+	10, // 50: greylag.v1.ReportService.StreamEndedLeases:output_type -> greylag.v1.StreamEndedLeasesResponse
+	16, // 51: greylag.v1.ReportService.GetCapacity:output_type -> greylag.v1.GetCapacityResponse
+	19, // 52: greylag.v1.ReportService.GetStanding:output_type -> greylag.v1.GetStandingResponse
+	47, // [47:53] is the sub-list for method output_type
+	41, // [41:47] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_report_proto_init() }
@@ -2054,7 +2148,7 @@ func file_greylag_v1_report_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_report_proto_rawDesc), len(file_greylag_v1_report_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -43,8 +43,8 @@ func (t commands) alertReport() *cobra.Command {
 		Long: `Reports days on which the cluster, an account or a user spent more than 130 %
 of the daily mean of the 30 days before (credits if jobs are charged,
 otherwise GPU hours; with a week of history, above --floor), and the current
-state: budgets used to 50, 80 or 100 %, credits that expire within 30, 7 or 1
-days, and debts.
+state: budgets used to 50, 80 or 100 %, rental budgets of cloud nodes used to 80
+or 99 %, credits that expire within 30, 7 or 1 days, and debts.
 
 With --mail-to or --webhook each alert is sent once: DIR/alerts/sent in the
 directory of -o lists the sent ones. A webhook gets JSON; Greylag-Signature is
@@ -166,6 +166,11 @@ func (r *alerting) standing(ctx context.Context, c ui.Cluster) ([]report.Alert, 
 	}
 	for _, b := range now.GetBuckets() {
 		standing.Buckets = append(standing.Buckets, report.Expiring{Bucket: b.GetBucket(), Owner: b.GetOwner(), Available: b.GetAvailable(), Expires: b.GetExpires().AsTime()})
+	}
+	for _, x := range now.GetRentals() {
+		standing.Rentals = append(standing.Rentals, report.RentalStanding{
+			Account: x.GetAccount(), Currency: x.GetCurrency(), Limit: x.GetLimit(), Spent: x.GetSpent(), Committed: x.GetCommitted(),
+		})
 	}
 	for _, d := range now.GetDebts() {
 		standing.Debts = append(standing.Debts, report.Owing{Node: d.GetPayer(), Amount: d.GetAmount()})
