@@ -27,6 +27,7 @@ func (s *State) ofLeases(c command.Command) command.Result {
 	switch c := c.(type) {
 	case *command.SetOffers:
 		s.leases.SetOffers(s.leaseEnv(), c)
+		s.leasesChanged()
 	case *command.UpdateLeases:
 		s.updateLeases(c)
 	case *command.EndLeases:
@@ -60,6 +61,7 @@ func (s *State) launch(c *cluster.Launch, planned uint64) string {
 		return why
 	}
 	s.leases.Launch(s.leaseEnv(), c, j.Spec)
+	s.leasesChanged()
 	return ""
 }
 
@@ -103,10 +105,19 @@ func (s *State) putLease(l *cluster.Lease) {
 	}
 }
 
+// leasesChanged says that leases or offers changed: a deadline may be earlier than all others, and a pass may decide
+// differently.
+func (s *State) leasesChanged() {
+	if n := len(s.effects.Changed); n == 0 || s.effects.Changed[n-1].Kind != LeasesChanged {
+		s.effects.Changed = append(s.effects.Changed, Change{Kind: LeasesChanged})
+	}
+}
+
 // storeLease is putLease without the other leases of the launch.
 func (s *State) storeLease(l *cluster.Lease) {
 	ended := s.leases.Ended()
 	s.leases.Put(s.leaseEnv(), l)
+	s.leasesChanged()
 	if l.Live() {
 		s.followLease(l)
 		return

@@ -271,6 +271,7 @@ const (
 	JobChanged ChangeKind = iota + 1
 	NodeChanged
 	PolicyChanged
+	LeasesChanged // leases, offers, or their pauses
 )
 
 // Change is one change of a job or node.
