@@ -19,7 +19,7 @@ func leaseOf(cfg config.Node, clusterID string) (*agent.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &agent.Lease{Expires: file.Expires, IdleLimit: cfg.LeaseIdleLimit, Notices: notices, Ended: client.LeaseEnded}
+	l := &agent.Lease{Instance: file.Instance, Expires: file.Expires, IdleLimit: cfg.LeaseIdleLimit, Notices: notices, Ended: client.LeaseEnded}
 	if l.WorkDir = filepath.Join(filepath.Dir(cfg.DataDir), "work"); cfg.ScratchDir != "" {
 		l.WorkDir = filepath.Join(cfg.ScratchDir, "work")
 	}

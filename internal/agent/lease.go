@@ -16,6 +16,7 @@ import (
 
 // Lease is what a leased node does because it is leased.
 type Lease struct {
+	Instance  string        // the cloud's name of the node
 	Expires   time.Time     // the node powers off then at the latest
 	IdleLimit time.Duration // the node powers off without a task and without an answer of a controller for this time
 	// PowerOff is the program with its arguments that powers the node off; nil: systemctl poweroff.

@@ -172,6 +172,9 @@ func (a *Agent) describe(request *greylagv1.RegisterNodeRequest) {
 	request.Version = version.Version
 	request.Runtime = a.cfg.RuntimeName
 	request.Fault, request.Health = a.fault(), a.nodeHealth()
+	if a.cfg.Lease != nil {
+		request.Instance = a.cfg.Lease.Instance
+	}
 	for _, t := range a.tasks {
 		if t.Phase < reconcile.Clean {
 			request.Tasks++

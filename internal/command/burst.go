@@ -141,6 +141,7 @@ func LeaseFields(c *codec.Coder, x *cluster.Lease) {
 	codec.Bool(c, &x.NodeGone)
 	codec.String(c, &x.Currency)
 	codec.Bool(c, &x.Mismatch)
+	codec.Bool(c, &x.Adopted)
 }
 
 // LaunchRefusalFields codes why no nodes were leased for a job.

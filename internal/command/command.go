@@ -209,6 +209,8 @@ type RegisterNode struct {
 	Checked bool
 	// Issued is the issue time of the certificate with which the node authenticated.
 	Issued cluster.Instant
+	// Instance is the cloud's name of a leased node, as it says.
+	Instance string
 }
 
 // ReportTasks is the full set of tasks on a node. Seen is the version of the

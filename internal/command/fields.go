@@ -91,6 +91,7 @@ func registerFields(c *codec.Coder, x *RegisterNode) {
 	codec.Record(c, &x.Node, NodeFields)
 	codec.Int(c, &x.Issued)
 	codec.Bool(c, &x.Checked)
+	codec.String(c, &x.Instance)
 }
 
 func reportFields(c *codec.Coder, x *ReportTasks) {

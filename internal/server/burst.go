@@ -53,8 +53,11 @@ func (s *clusterService) ListLeases(ctx context.Context, p *greylagv1.ListLeases
 	return response, nil
 }
 
-// jobText returns a job as users write it.
+// jobText returns a job as users write it; "" for none.
 func jobText(v *state.View, id cluster.JobID) string {
+	if id == 0 { // of an adopted lease
+		return ""
+	}
 	if j, known := v.Job(id); known {
 		return j.Ref().String()
 	}

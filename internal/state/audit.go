@@ -115,7 +115,7 @@ func (s *State) restored(c *command.Restored) command.Result {
 	}
 	s.history = h
 	s.hosts.ForgetRotation()
-	s.leases.Restored()
+	s.leases.Restored(s.leaseEnv())
 	return &command.Done{Version: s.index}
 }
 

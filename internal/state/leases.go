@@ -233,6 +233,10 @@ func (s *State) ownLease(n *cluster.Node, c *command.UpdateNodes) *command.Refus
 
 // joinLeased records that the node of a lease has registered. One that has less than was offered ends.
 func (s *State) joinLeased(l *cluster.Lease, n *cluster.Node) {
+	if l.Adopted {
+		s.followLease(l)
+		s.endAdopted(n.Name)
+	}
 	if l.Joined > 0 {
 		return
 	}
@@ -312,6 +316,14 @@ func (s *State) followUse(id cluster.LeaseID) {
 	case l.Usable() && !busy && l.IdleSince == 0:
 		s.putLease(s.leaseEnv().Idle(l))
 	case l.State == cluster.LeaseDraining && !busy && l.Reclaim == 0:
+		s.putLease(s.leaseEnv().Ended(l, ""))
+	}
+}
+
+// endAdopted ends the lease that a restore lost once its node has reported that no task is left.
+func (s *State) endAdopted(node string) {
+	n, _ := s.nodes.Get(node)
+	if l, known := s.leases.Get(n.Rental.Lease); known && l.Adopted && l.State == cluster.LeaseDraining && n.Orphans == 0 {
 		s.putLease(s.leaseEnv().Ended(l, ""))
 	}
 }

@@ -126,6 +126,9 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	if refusal := s.hosts.Revoked("node", c.Node.Name, c.Issued); c.Issued > 0 && refusal != nil {
 		return refusal
 	}
+	if l := s.leases.Adopt(s.leaseEnv(), s.history.Restored, &c.Node, c.Instance); l != nil {
+		s.leases.Put(s.leaseEnv(), l)
+	}
 	lease, refusal := s.leaseOf(&c.Node)
 	if refusal != nil {
 		return refusal

@@ -62,6 +62,7 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 	if n.lease != nil {
 		s.noticeReclaim(n.lease.ID, c.Reclaim)
 	}
+	s.endAdopted(c.Node)
 	return &command.Done{Version: s.index}
 }
 

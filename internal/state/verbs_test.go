@@ -20,7 +20,7 @@ func (x *script) run(line string) string {
 	case "at":
 		return x.at(w)
 	case "node":
-		return x.apply(&command.RegisterNode{Node: node(w), Checked: w.keys["health"] != ""})
+		return x.apply(&command.RegisterNode{Node: node(w), Checked: w.keys["health"] != "", Instance: w.keys["instance"]})
 	case "submit":
 		return x.apply(x.submission(w))
 	case "start":

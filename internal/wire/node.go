@@ -46,7 +46,7 @@ func ReadRegistration(p *greylagv1.RegisterNodeRequest, name, address string) (*
 		return nil, refuse("node %s: %s", name, why)
 	}
 	conditions := readConditions(p.GetHealth())
-	return &command.RegisterNode{Checked: conditions != nil, Node: cluster.Node{
+	return &command.RegisterNode{Checked: conditions != nil, Instance: short(p.GetInstance()), Node: cluster.Node{
 		Name: name, Address: address, BootID: p.GetBootId(), CPUs: p.GetCpus(), Memory: cluster.Bytes(p.GetMemory()),
 		GPUs: gpus, Features: p.GetFeatures(), Version: short(p.GetVersion()), Runtime: short(p.GetRuntime()), Fault: short(p.GetFault()),
 		Region: p.GetRegion(), Gres: gres, Orphans: p.GetTasks(), Conditions: conditions,

@@ -90,7 +90,13 @@ type Lease struct {
 	Token       Digest // hash of the join token of the launch
 	NodeGone    bool   // its node is no longer registered
 	Mismatch    bool   // it ends since its instance was not what was requested
+	// Adopted says that a restore from a backup lost the lease: it was made when its node registered, and only drains.
+	Adopted bool
 }
+
+// AdoptFor is for how long after a restore from a backup nodes of unknown leases are adopted, and for how long such a
+// lease lasts at most.
+const AdoptFor = time.Hour
 
 // EndedLease is a lease whose instance no longer exists, as it is archived.
 type EndedLease struct {

@@ -21,7 +21,7 @@ const (
 	// in which clouds show new instances, and in which the answer to a request is recorded.
 	OrphanAfter = 5 * time.Minute
 	// RestoredWait replaces OrphanAfter after the state was restored from a backup: leases since the backup are unknown.
-	RestoredWait = time.Hour
+	RestoredWait = cluster.AdoptFor
 	// AbsentAfter is for how long an instance must have been absent from the list of the cloud to count as ended.
 	AbsentAfter = 5 * time.Minute
 )
@@ -175,6 +175,9 @@ func (c *comparison) instance(l *cluster.Lease) {
 	case x.Terminated:
 		c.out.Updates = append(c.out.Updates, command.LeaseUpdate{Lease: l.ID, Event: command.LeaseEnded, Interrupted: x.Interrupted, Cost: x.Cost})
 	default:
+		if l.Adopted && l.Price == 0 && x.Price > 0 {
+			c.out.Updates = append(c.out.Updates, startedUpdate(l, l.Try, x))
+		}
 		if x.Reclaim > 0 && l.Reclaim == 0 {
 			c.out.Updates = append(c.out.Updates, command.LeaseUpdate{Lease: l.ID, Event: command.LeaseReclaimed, Reclaim: x.Reclaim})
 		}

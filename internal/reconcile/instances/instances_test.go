@@ -51,6 +51,10 @@ func ended(x cluster.Instance) cluster.Instance {
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	const planned, requested, launched, terminating = cluster.LeasePlanned, cluster.LeaseRequested, cluster.LeaseLaunched, cluster.LeaseTerminating
+	adopted := lease(1, cluster.LeaseDraining, 0, "a")
+	adopted.Adopted = true
+	priced := instance("a", 1)
+	priced.Price = 1
 	noticed, old, foreign := instance("a", 1), instance("old", 1), instance("x", 1)
 	costly, other := instance("a", 1), instance("a", 1)
 	costly.Price, other.Type = 5, "q6"
@@ -85,6 +89,8 @@ func TestCompare(t *testing.T) {
 		{"no longer wanted, and there is an instance", []*cluster.Lease{lease(1, terminating, 1, "")}, []cluster.Instance{instance("a", 1)}, "started 1 a", "started 1 a"},
 		{"an instance of an unknown launch", nil, []cluster.Instance{foreign}, "orphans 1", "terminate x, orphans 1"},
 		{"an old instance without a lease, and a new leader", nil, []cluster.Instance{old}, "terminate old, orphans 1", "terminate old, orphans 1"},
+		{"the price of an adopted lease", []*cluster.Lease{adopted}, []cluster.Instance{priced}, "started 1 a", "started 1 a"},
+		{"an adopted lease without a price", []*cluster.Lease{adopted}, []cluster.Instance{instance("a", 1)}, "", ""},
 		{"a third instance of a launch of two", []*cluster.Lease{lease(1, launched, 1, "a"), lease(2, launched, 1, "b")}, []cluster.Instance{instance("a", 1), instance("b", 1), instance("c", 1)}, "orphans 1", "terminate c, orphans 1"},
 	} {
 		sets := Sets{Now: now, Leases: x.leases, Instances: x.instances, Absent: map[string]cluster.Instant{}}

@@ -62,7 +62,7 @@ func (x *Leases) Check() (faults []error) {
 
 // checkLease checks one lease.
 func (x *Leases) checkLease(id cluster.LeaseID, l *cluster.Lease, fault func(string, ...any)) {
-	requested := l.Try > 0 && !l.Token.IsZero()
+	requested := l.Try > 0 && !l.Token.IsZero() || l.Adopted
 	switch {
 	case id != l.ID || id == 0 || id >= x.next || l.Launch > id || id >= l.Launch+cluster.LeaseID(l.Nodes):
 		fault("lease %d has ID %d, launch %d of %d, next is %d", id, l.ID, l.Launch, l.Nodes, x.next)

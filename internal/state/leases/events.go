@@ -38,7 +38,7 @@ func (e *Env) moved(l *cluster.Lease, to cluster.LeaseState, why string) *cluste
 func (e *Env) deadline(l *cluster.Lease) cluster.Instant {
 	switch l.State {
 	case cluster.LeasePlanned:
-		return l.Created.Add(requestWithin)
+		return l.Since.Add(requestWithin)
 	case cluster.LeaseRequested, cluster.LeaseLaunched:
 		return l.Since.Add(e.bootTimeout())
 	case cluster.LeaseJoined, cluster.LeaseRunning:
@@ -243,6 +243,9 @@ func (e *Env) launchEvent(l *cluster.Lease, u *command.LeaseUpdate) *cluster.Lea
 
 // started returns a lease whose instance exists; nil if it does not change. No two leases have one instance.
 func (x *Leases) started(e *Env, l *cluster.Lease, u *command.LeaseUpdate) *cluster.Lease {
+	if l.Adopted && l.Price == 0 && l.Instance == u.Instance && l.Live() {
+		return e.priced(l, u)
+	}
 	if l.Instance != "" && l.Instance == u.Instance && l.Live() {
 		if n := *l; u.Address != "" && l.Address != command.Sanitize(u.Address) {
 			n.Address = command.Sanitize(u.Address)

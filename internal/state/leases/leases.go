@@ -349,9 +349,19 @@ func (x *Leases) NextDue() cluster.Instant {
 // tokens the cloud knows, must not return.
 const restoreGap = 1_000_000
 
-// Restored prepares the tables of a cluster that was restored from a backup.
-func (x *Leases) Restored() {
+// Restored prepares the tables of a cluster that was restored from a backup: the times of the states begin again, since
+// the requests and joins of the lost time are not known yet. O(leases × log n).
+func (x *Leases) Restored(e *Env) {
 	x.next += restoreGap
+	for _, l := range slices.Collect(x.Live()) {
+		n := *l
+		n.Since = e.Now
+		if n.IdleSince > 0 {
+			n.IdleSince = e.Now
+		}
+		n.Deadline = e.deadline(&n)
+		x.Put(e, &n)
+	}
 }
 
 // Env is what decisions about leases depend on.

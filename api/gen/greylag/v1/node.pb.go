@@ -470,9 +470,10 @@ type RegisterNodeRequest struct {
 	// clock of the node when it sent the request, which may have waited for a leader
 	Clock         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=clock,proto3" json:"clock,omitempty"`
 	Region        string                 `protobuf:"bytes,10,opt,name=region,proto3" json:"region,omitempty"`
-	Tasks         int32                  `protobuf:"varint,11,opt,name=tasks,proto3" json:"tasks,omitempty"`  // number of tasks on the node that are not cleaned up
-	Gres          []*Gres                `protobuf:"bytes,12,rep,name=gres,proto3" json:"gres,omitempty"`     // its generic resources
-	Health        *NodeHealth            `protobuf:"bytes,13,opt,name=health,proto3" json:"health,omitempty"` // absent: the node has not checked itself yet
+	Tasks         int32                  `protobuf:"varint,11,opt,name=tasks,proto3" json:"tasks,omitempty"`      // number of tasks on the node that are not cleaned up
+	Gres          []*Gres                `protobuf:"bytes,12,rep,name=gres,proto3" json:"gres,omitempty"`         // its generic resources
+	Health        *NodeHealth            `protobuf:"bytes,13,opt,name=health,proto3" json:"health,omitempty"`     // absent: the node has not checked itself yet
+	Instance      string                 `protobuf:"bytes,14,opt,name=instance,proto3" json:"instance,omitempty"` // the cloud's name of a leased node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -596,6 +597,13 @@ func (x *RegisterNodeRequest) GetHealth() *NodeHealth {
 		return x.Health
 	}
 	return nil
+}
+
+func (x *RegisterNodeRequest) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
 }
 
 type RegisterNodeResponse struct {
@@ -2659,7 +2667,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"NodeHealth\x125\n" +
 	"\n" +
 	"conditions\x18\x01 \x03(\v2\x15.greylag.v1.ConditionR\n" +
-	"conditions\"\x9b\x03\n" +
+	"conditions\"\xb7\x03\n" +
 	"\x13RegisterNodeRequest\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12\x12\n" +
 	"\x04cpus\x18\x02 \x01(\x05R\x04cpus\x12\x16\n" +
@@ -2674,7 +2682,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	" \x01(\tR\x06region\x12\x14\n" +
 	"\x05tasks\x18\v \x01(\x05R\x05tasks\x12$\n" +
 	"\x04gres\x18\f \x03(\v2\x10.greylag.v1.GresR\x04gres\x12.\n" +
-	"\x06health\x18\r \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\"\x9b\x01\n" +
+	"\x06health\x18\r \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\x12\x1a\n" +
+	"\binstance\x18\x0e \x01(\tR\binstance\"\x9b\x01\n" +
 	"\x14RegisterNodeResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x120\n" +

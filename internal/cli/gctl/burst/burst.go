@@ -64,7 +64,7 @@ func (t commands) list() *cobra.Command {
 			table := ui.Table{Head: []string{"LEASE", "NODE", "STATE", "SINCE", "JOB", "ACCOUNT", "OFFER", "MARKET", "COST", "REASON"}, Right: "rlllrlllrl", Prose: true}
 			for _, l := range answer.Leases {
 				table.Rows = append(table.Rows, []string{
-					strconv.FormatUint(l.Id, 10), l.Node, wire.Word(l.State), t.FormatTime(l.Since), l.Job, dash(l.Account), l.Offer, l.Market,
+					strconv.FormatUint(l.Id, 10), l.Node, wire.Word(l.State), t.FormatTime(l.Since), dash(l.Job), dash(l.Account), l.Offer, l.Market,
 					cluster.FormatMoney(l.Reserved+l.Cost) + " " + answer.Currency, l.Why,
 				})
 			}
