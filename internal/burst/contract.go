@@ -84,6 +84,7 @@ const (
 	FailurePrice     = "price"      // the price is above max_price
 	FailureNotFound  = "not_found"  // an unknown offer or region
 	FailureMismatch  = "mismatched" // the client token was used with other arguments
+	FailureNotProved = "not_proved" // the identity document does not prove what the host says
 )
 
 // Failure says why a call failed.

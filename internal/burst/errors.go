@@ -22,6 +22,8 @@ var (
 	ErrDenied   = errors.New("permission denied")
 	ErrInvalid  = errors.New("invalid request")
 	ErrNotFound = errors.New("not found")
+	// ErrNotProved: the identity document does not prove that a host is the instance that it says it is.
+	ErrNotProved = errors.New("the identity document does not prove that this host is the instance")
 )
 
 // The kinds of errors without a known outcome: each wraps [ErrUnknownOutcome].
@@ -38,11 +40,11 @@ var (
 
 var failureKinds = map[string]error{
 	FailureCapacity: ErrCapacity, FailurePrice: ErrPrice, FailureQuota: ErrQuota, FailureDenied: ErrDenied,
-	FailureInvalid: ErrInvalid, FailureNotFound: ErrNotFound,
+	FailureInvalid: ErrInvalid, FailureNotFound: ErrNotFound, FailureNotProved: ErrNotProved,
 	FailureThrottled: ErrThrottled, FailureTryLater: ErrTryLater, FailureMismatch: ErrMismatch,
 }
 
-var refusals = map[error]bool{ErrCapacity: true, ErrPrice: true, ErrQuota: true, ErrDenied: true, ErrInvalid: true, ErrNotFound: true}
+var refusals = map[error]bool{ErrCapacity: true, ErrPrice: true, ErrQuota: true, ErrDenied: true, ErrInvalid: true, ErrNotFound: true, ErrNotProved: true}
 
 // Error is why a call failed. It wraps its kind and its class.
 type Error struct {

@@ -1,9 +1,6 @@
 package burst
 
-import (
-	"context"
-	"errors"
-)
+import "context"
 
 // MaxDocument bounds an identity document, in bytes.
 const MaxDocument = 16 << 10
@@ -15,15 +12,9 @@ type IdentityQuestion struct {
 	Document string `json:"document"`
 }
 
-// ErrNotProved is wrapped by [Program.Identify] if the document does not prove what the host says.
-var ErrNotProved = errors.New("the identity document does not prove that this host is the instance")
-
 // Identify asks whether a document proves that a host is an instance of the cluster. The error wraps [ErrNotProved] if it
-// does not, and else that of the other calls: then the host may ask again.
+// does not; else the program could not check it.
 func (p *Program) Identify(ctx context.Context, instance, document string) error {
 	_, err := p.call(ctx, CallIdentify, &Question{Identity: &IdentityQuestion{Instance: instance, Document: document}}, p.cfg.Log)
-	if errors.Is(err, ErrRefused) {
-		return errors.Join(ErrNotProved, err)
-	}
 	return err
 }

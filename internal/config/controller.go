@@ -146,7 +146,9 @@ type Burst struct {
 	Identity    bool          `toml:"identity"` // instances prove their identity when they join
 }
 
-const maxBurstTimeout = 10 * time.Minute
+// maxBurstTimeout is shorter than the time after which an instance that the cloud does not list does not exist: a launch
+// that succeeds late must not be taken for none.
+const maxBurstTimeout = 4 * time.Minute
 
 func (b *Burst) check(c *checker) {
 	switch {

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -118,9 +120,15 @@ func (l *Lease) Reclaimed() bool { return l.Interrupted || l.Reclaim > 0 && !l.M
 // Usable reports whether the node of the lease takes new jobs.
 func (l *Lease) Usable() bool { return l.State == LeaseJoined || l.State == LeaseRunning }
 
-// ClientToken returns the token by which the cloud recognizes a repeated request of a launch.
+// ClientToken returns the token by which the cloud recognizes a repeated request of a launch: at most 64 ASCII characters.
 func (l *Lease) ClientToken(clusterID string) string {
-	return fmt.Sprintf("greylag-%s-%d-%d", clusterID, l.Launch, l.Try)
+	const most, hashed = 64, 20
+	token := fmt.Sprintf("greylag-%s-%d-%d", clusterID, l.Launch, l.Try)
+	if len(token) > most {
+		sum := sha256.Sum256([]byte(token))
+		return "greylag-" + hex.EncodeToString(sum[:hashed])
+	}
+	return token
 }
 
 // LeaseRefusal says why a job may not use the node, if that is a leased one; "" if it may. spot says whether the job's QOS

@@ -239,7 +239,7 @@ func (c *checking) instance(offer cluster.Offer) {
 	}))
 	c.rule("an invented identity document is refused", refused(c.timed(burst.CallIdentify, func() error {
 		return c.program.Identify(c.ctx, id, "invented")
-	}), "denied or invalid", burst.ErrDenied, burst.ErrInvalid))
+	}), "not_proved or invalid", burst.ErrNotProved, burst.ErrInvalid))
 	c.rule("console answers", c.timed(burst.CallConsole, func() error {
 		_, err := c.program.Console(c.ctx, id)
 		return err

@@ -16,14 +16,14 @@ func identify(s *store, q *burst.Question) (*burst.Answer, error) {
 	}
 	x, err := s.read(q.Identity.Instance)
 	if err != nil || x.Cluster != q.Cluster || !s.running(x.ID) {
-		return nil, fail(burst.FailureDenied, "no instance %q runs", q.Identity.Instance)
+		return nil, fail(burst.FailureNotProved, "no instance %q runs", q.Identity.Instance)
 	}
 	text, err := os.ReadFile(s.path(x.ID, identityFile))
 	if err != nil {
 		return nil, err
 	}
 	if len(text) == 0 || subtle.ConstantTimeCompare(text, []byte(q.Identity.Document)) != 1 {
-		return nil, fail(burst.FailureDenied, "the document is not that of %s", x.ID)
+		return nil, fail(burst.FailureNotProved, "the document is not that of %s", x.ID)
 	}
 	return &burst.Answer{}, nil
 }

@@ -281,6 +281,15 @@ func withDriver(env []string, mounts []specs.Mount) []string {
 	return env
 }
 
+// withoutCovered leaves out the driver's files that lie inside a directory which the job mounts.
+func withoutCovered(mounts []specs.Mount, own []runtime.Mount) []specs.Mount {
+	return slices.DeleteFunc(mounts, func(m specs.Mount) bool {
+		dir := path.Dir(m.Destination)
+		return (dir == insideLibraries || dir == insideTools) &&
+			slices.ContainsFunc(own, func(o runtime.Mount) bool { return isWithin(m.Destination, filepath.Clean(o.Target)) })
+	})
+}
+
 // withPath appends a directory to the list of directories in a variable, unless it is there. usual is the entry
 // where the environment has none.
 func withPath(env []string, usual, dir string) []string {

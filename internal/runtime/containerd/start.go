@@ -277,6 +277,7 @@ func (r *Runtime) prepare(spec *runtime.Spec, seen *view, dir taskdir.Dir, from 
 		if err := r.devices.inject(oci, spec.Devices, spec.Image == ""); err != nil {
 			return nil, err
 		}
+		oci.Mounts = withoutCovered(oci.Mounts, spec.Mounts)
 	}
 	notes := taskdir.Notes{Labels: spec.Labels, Snapshot: spec.Image != ""}
 	if err := dir.WriteNotes(notes); err != nil {

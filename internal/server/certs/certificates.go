@@ -50,14 +50,17 @@ type Service struct {
 	Clock    func() time.Time
 	Logger   *slog.Logger
 	// Identify checks the identity document of a leased instance; nil if instances need none. See burst.Program.Identify.
-	Identify   func(ctx context.Context, instance, document string) error
-	unrecorded chan seen
-	streams    *openStreams
+	Identify    func(ctx context.Context, instance, document string) error
+	unrecorded  chan seen
+	streams     *openStreams
+	identifying chan struct{} // one element for each check of an identity document
 }
 
 // New prepares a Service with its exported fields set. Watch does its background work.
 func New(s Service) *Service {
+	const checksAtOnce = 4
 	s.unrecorded, s.streams = make(chan seen, 16), &openStreams{all: make(map[*openStream]struct{})}
+	s.identifying = make(chan struct{}, checksAtOnce)
 	return &s
 }
 

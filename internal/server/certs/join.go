@@ -82,10 +82,12 @@ func (s *Service) Join(ctx context.Context, p *greylagv1.JoinRequest) (*greylagv
 		return nil, call.Refuse(command.Denied, "make a new one with gctl cluster token", "the join token expired at %s", token.Expires.UTC().Format(time.RFC3339))
 	}
 	name := p.GetName()
+	var lease cluster.Lease
 	if p.GetInstance() != "" {
-		if name, err = s.nameOfInstance(ctx, cluster.Digest(token.Hash()), p.GetInstance()); err == nil {
-			err = s.checkIdentity(ctx, p)
+		if lease, err = s.leaseOf(ctx, cluster.Digest(token.Hash()), p.GetInstance()); err == nil && lease.State == cluster.LeaseLaunched {
+			err = s.checkIdentity(ctx, p) // in other states UseToken decides
 		}
+		name = lease.ID.NodeName()
 	} else {
 		err = s.checkToken(ctx, cluster.Digest(token.Hash()))
 	}
@@ -118,6 +120,9 @@ func (s *Service) Join(ctx context.Context, p *greylagv1.JoinRequest) (*greylagv
 	}
 	for _, m := range s.Members.Status().Members {
 		response.Controllers = append(response.Controllers, m.Addr)
+	}
+	if lease.ID != 0 {
+		response.Expires = timestamppb.New(lease.Expires.Time())
 	}
 	if token.Role == pki.RoleController {
 		if response.CaKey, err = s.CA.KeyPEM(); err != nil {
@@ -162,27 +167,27 @@ func user(name string, csr []byte) string {
 	return name + " (request " + hex.EncodeToString(sum[:16]) + ")"
 }
 
-// nameOfInstance returns the name of the node of a leased instance, by the hash of the join token of its launch. The
-// controllers may learn the name of the instance only after it has booted: the host asks again then.
-func (s *Service) nameOfInstance(ctx context.Context, hash cluster.Digest, instance string) (string, error) {
+// leaseOf returns the lease of an instance, by the hash of the join token of its launch. The controllers may learn the name
+// of the instance only after it has booted: the host asks again then.
+func (s *Service) leaseOf(ctx context.Context, hash cluster.Digest, instance string) (none cluster.Lease, _ error) {
 	v := s.Views.View()
 	l, known := v.LeaseByToken(hash, instance)
 	if l == nil { // an earlier leader may have recorded it
 		if err := s.Views.CatchUp(ctx); err != nil {
-			return "", err
+			return none, err
 		}
 		v = s.Views.View()
 		l, known = v.LeaseByToken(hash, instance)
 	}
 	switch {
 	case l != nil:
-		return l.ID.NodeName(), nil // UseToken checks its state
+		return *l, nil
 	case !known:
-		return "", call.Refuse(command.NotFound, "the launch has ended, or was requested again with another token: end the instance", "the join token is of no launch")
+		return none, call.Refuse(command.NotFound, "the launch has ended, or was requested again with another token: end the instance", "the join token is of no launch")
 	case requested(v, hash):
-		return "", connect.NewError(connect.CodeUnavailable, fmt.Errorf("instance %.64q is not known yet: try again", instance))
+		return none, connect.NewError(connect.CodeUnavailable, fmt.Errorf("instance %.64q is not known yet: try again", instance))
 	}
-	return "", call.Refuse(command.Denied, "pass the instance ID of this host with --instance", "instance %.64q does not belong to the launch of the join token", instance)
+	return none, call.Refuse(command.Denied, "pass the instance ID of this host with --instance", "instance %.64q does not belong to the launch of the join token", instance)
 }
 
 // checkIdentity asks the provider program whether a host is the instance that it says it is. The token of the launch is
@@ -196,6 +201,12 @@ func (s *Service) checkIdentity(ctx context.Context, p *greylagv1.JoinRequest) e
 	}
 	if p.GetIdentity() == "" {
 		return call.Refuse(command.Denied, "join with --identity; see the documentation of the provider program", "instance %.64q has no identity document, and this cluster requires one (burst.identity)", p.GetInstance())
+	}
+	select {
+	case s.identifying <- struct{}{}: // each check is a process
+		defer func() { <-s.identifying }()
+	default:
+		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("%d identity documents are being checked: try again", cap(s.identifying)))
 	}
 	err := s.Identify(ctx, p.GetInstance(), p.GetIdentity())
 	switch {

@@ -50,14 +50,17 @@ func costOf(l *cluster.Lease, said int64) int64 {
 	if l.Launched == 0 {
 		return 0
 	}
-	ran := max(min(l.Ended.Sub(l.Launched), l.Lifetime), minBilled) // a late end is one that was noticed late: it powers itself off
+	ran := max(l.Ended.Sub(l.Launched), minBilled)
+	if l.Joined != 0 { // a late end is one that was noticed late: the node powers itself off
+		ran = max(min(ran, l.Lifetime), minBilled)
+	}
 	if said >= 0 && said <= Amount(max(l.MaxPrice, l.Price), ran+time.Hour) {
 		return said
 	}
 	if l.Interrupted && l.Offer.Market == cluster.Spot && ran < time.Hour {
 		return 0
 	}
-	return Amount(cmp.Or(l.Price, l.MaxPrice), ran)
+	return Amount(cmp.Or(l.Price, l.Offer.Price, l.MaxPrice), ran)
 }
 
 // chain yields an account, those above it, and "" for the cluster.

@@ -3035,6 +3035,7 @@ type JoinResponse struct {
 	ClusterId     string                 `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Controllers   []string               `protobuf:"bytes,5,rep,name=controllers,proto3" json:"controllers,omitempty"`
 	CaKey         []byte                 `protobuf:"bytes,6,opt,name=ca_key,json=caKey,proto3" json:"ca_key,omitempty"` // PEM, for each CA; only for a controller
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires,proto3" json:"expires,omitempty"`          // end of the lease of a leased node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3107,6 +3108,13 @@ func (x *JoinResponse) GetControllers() []string {
 func (x *JoinResponse) GetCaKey() []byte {
 	if x != nil {
 		return x.CaKey
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
 	}
 	return nil
 }
@@ -5155,7 +5163,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\tadvertise\x18\x04 \x01(\tR\tadvertise\x120\n" +
 	"\x05clock\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12\x1a\n" +
 	"\binstance\x18\x06 \x01(\tR\binstance\x12\x1a\n" +
-	"\bidentity\x18\a \x01(\tR\bidentity\"\xb2\x01\n" +
+	"\bidentity\x18\a \x01(\tR\bidentity\"\xe8\x01\n" +
 	"\fJoinResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
 	"\x02ca\x18\x02 \x03(\fR\x02ca\x12\x18\n" +
@@ -5163,7 +5171,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12 \n" +
 	"\vcontrollers\x18\x05 \x03(\tR\vcontrollers\x12\x15\n" +
-	"\x06ca_key\x18\x06 \x01(\fR\x05caKey\"+\n" +
+	"\x06ca_key\x18\x06 \x01(\fR\x05caKey\x124\n" +
+	"\aexpires\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"+\n" +
 	"\x17RenewCertificateRequest\x12\x10\n" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"<\n" +
 	"\x18RenewCertificateResponse\x12 \n" +
@@ -5576,87 +5585,88 @@ var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	71,  // 51: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
 	70,  // 52: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
 	70,  // 53: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
-	72,  // 54: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	73,  // 55: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	46,  // 56: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	39,  // 57: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	5,   // 58: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
-	70,  // 59: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	6,   // 60: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
-	1,   // 61: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
-	47,  // 62: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	70,  // 63: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	70,  // 64: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	70,  // 65: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	7,   // 66: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
-	1,   // 67: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
-	72,  // 68: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	73,  // 69: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	11,  // 70: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	15,  // 71: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	27,  // 72: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	29,  // 73: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	31,  // 74: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	33,  // 75: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	35,  // 76: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	37,  // 77: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	48,  // 78: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	40,  // 79: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	42,  // 80: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	50,  // 81: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	52,  // 82: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	54,  // 83: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	56,  // 84: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	58,  // 85: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	80,  // 86: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	81,  // 87: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	82,  // 88: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	83,  // 89: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	84,  // 90: greylag.v1.ClusterService.ListLeases:input_type -> greylag.v1.ListLeasesRequest
-	85,  // 91: greylag.v1.ClusterService.EndLeases:input_type -> greylag.v1.EndLeasesRequest
-	86,  // 92: greylag.v1.ClusterService.PlanBurst:input_type -> greylag.v1.PlanBurstRequest
-	60,  // 93: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	9,   // 94: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	62,  // 95: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	64,  // 96: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	68,  // 97: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	66,  // 98: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	44,  // 99: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	12,  // 100: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	16,  // 101: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	28,  // 102: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	30,  // 103: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	32,  // 104: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	34,  // 105: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	36,  // 106: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	38,  // 107: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	49,  // 108: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	41,  // 109: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	43,  // 110: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	51,  // 111: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	53,  // 112: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	55,  // 113: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	57,  // 114: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	59,  // 115: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	87,  // 116: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	88,  // 117: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	89,  // 118: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	90,  // 119: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	91,  // 120: greylag.v1.ClusterService.ListLeases:output_type -> greylag.v1.ListLeasesResponse
-	92,  // 121: greylag.v1.ClusterService.EndLeases:output_type -> greylag.v1.EndLeasesResponse
-	93,  // 122: greylag.v1.ClusterService.PlanBurst:output_type -> greylag.v1.PlanBurstResponse
-	61,  // 123: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	10,  // 124: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	63,  // 125: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	65,  // 126: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	69,  // 127: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	67,  // 128: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	45,  // 129: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
-	100, // [100:130] is the sub-list for method output_type
-	70,  // [70:100] is the sub-list for method input_type
-	70,  // [70:70] is the sub-list for extension type_name
-	70,  // [70:70] is the sub-list for extension extendee
-	0,   // [0:70] is the sub-list for field type_name
+	70,  // 54: greylag.v1.JoinResponse.expires:type_name -> google.protobuf.Timestamp
+	72,  // 55: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	73,  // 56: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	46,  // 57: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	39,  // 58: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	5,   // 59: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
+	70,  // 60: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	6,   // 61: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
+	1,   // 62: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
+	47,  // 63: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	70,  // 64: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	70,  // 65: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	70,  // 66: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	7,   // 67: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
+	1,   // 68: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
+	72,  // 69: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	73,  // 70: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	11,  // 71: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	15,  // 72: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	27,  // 73: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
+	29,  // 74: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	31,  // 75: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	33,  // 76: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	35,  // 77: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	37,  // 78: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	48,  // 79: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	40,  // 80: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	42,  // 81: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
+	50,  // 82: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	52,  // 83: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	54,  // 84: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	56,  // 85: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	58,  // 86: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	80,  // 87: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
+	81,  // 88: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	82,  // 89: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	83,  // 90: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	84,  // 91: greylag.v1.ClusterService.ListLeases:input_type -> greylag.v1.ListLeasesRequest
+	85,  // 92: greylag.v1.ClusterService.EndLeases:input_type -> greylag.v1.EndLeasesRequest
+	86,  // 93: greylag.v1.ClusterService.PlanBurst:input_type -> greylag.v1.PlanBurstRequest
+	60,  // 94: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	9,   // 95: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	62,  // 96: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	64,  // 97: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	68,  // 98: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	66,  // 99: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	44,  // 100: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	12,  // 101: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	16,  // 102: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	28,  // 103: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
+	30,  // 104: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	32,  // 105: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	34,  // 106: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	36,  // 107: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	38,  // 108: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	49,  // 109: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	41,  // 110: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	43,  // 111: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
+	51,  // 112: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	53,  // 113: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	55,  // 114: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	57,  // 115: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	59,  // 116: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	87,  // 117: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
+	88,  // 118: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	89,  // 119: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	90,  // 120: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	91,  // 121: greylag.v1.ClusterService.ListLeases:output_type -> greylag.v1.ListLeasesResponse
+	92,  // 122: greylag.v1.ClusterService.EndLeases:output_type -> greylag.v1.EndLeasesResponse
+	93,  // 123: greylag.v1.ClusterService.PlanBurst:output_type -> greylag.v1.PlanBurstResponse
+	61,  // 124: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	10,  // 125: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	63,  // 126: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	65,  // 127: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	69,  // 128: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	67,  // 129: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	45,  // 130: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
+	101, // [101:131] is the sub-list for method output_type
+	71,  // [71:101] is the sub-list for method input_type
+	71,  // [71:71] is the sub-list for extension type_name
+	71,  // [71:71] is the sub-list for extension extendee
+	0,   // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }

@@ -303,6 +303,9 @@ func (s *Server) terminateInstances(form url.Values) (any, *failure) {
 		if i < 0 {
 			return nil, refuse("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", id)
 		}
+		if s.instances[i].Protected {
+			return nil, refuse("OperationNotPermitted", "The instance '%s' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again.", id)
+		}
 		ending = append(ending, s.instances[i])
 	}
 	var out terminateInstancesResponse

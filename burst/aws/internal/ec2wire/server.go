@@ -77,6 +77,7 @@ type Instance struct {
 	Request                url.Values // all parameters of the call
 	Launched               time.Time
 	Ended                  time.Time // when its end was asked for; zero: it was not
+	Protected              bool      // it cannot be terminated
 	Noticed                time.Time // when the notice of its reclaim was given; zero: none was
 }
 
@@ -113,6 +114,15 @@ func (s *Server) Inject(f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = append(s.faults, &f)
+}
+
+// Protect keeps an instance from being terminated.
+func (s *Server) Protect(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.instances {
+		one.Protected = one.Protected || one.ID == id
+	}
 }
 
 // Clear removes all faults.

@@ -34,21 +34,21 @@ type identityDocument struct {
 func (p *Provider) identify(ctx context.Context, q *burst.IdentityQuestion) error {
 	var proof leased.AWSIdentity
 	if err := json.Unmarshal([]byte(q.Document), &proof); err != nil {
-		return failure(burst.FailureDenied, "the document is not that of gctl join --identity aws: %w", err)
+		return failure(burst.FailureNotProved, "the document is not that of gctl join --identity aws: %w", err)
 	}
 	if err := p.checkSignature(&proof); err != nil {
 		return err
 	}
 	var d identityDocument
 	if err := json.Unmarshal([]byte(proof.Document), &d); err != nil {
-		return failure(burst.FailureDenied, "the document of the metadata service is invalid: %w", err)
+		return failure(burst.FailureNotProved, "the document of the metadata service is invalid: %w", err)
 	}
 	region := p.cfg.FindRegion(d.Region)
 	switch {
 	case d.Instance != q.Instance:
-		return failure(burst.FailureDenied, "the document is that of instance %.40q, not of %.40q", d.Instance, q.Instance)
+		return failure(burst.FailureNotProved, "the document is that of instance %.40q, not of %.40q", d.Instance, q.Instance)
 	case region == nil:
-		return failure(burst.FailureDenied, "the document is of the region %.40q, which is not configured", d.Region)
+		return failure(burst.FailureNotProved, "the document is of the region %.40q, which is not configured", d.Region)
 	}
 	client, err := p.client(ctx, region)
 	if err != nil {
@@ -59,11 +59,11 @@ func (p *Provider) identify(ctx context.Context, q *burst.IdentityQuestion) erro
 	case err != nil:
 		return err
 	case found == nil:
-		return failure(burst.FailureDenied, "EC2 has no instance %s of the cluster in %s", d.Instance, d.Region)
+		return failure(burst.FailureNotProved, "EC2 has no instance %s of the cluster in %s", d.Instance, d.Region)
 	case account != d.Account:
-		return failure(burst.FailureDenied, "the document is of the account %.40q, the instance of %s", d.Account, account)
+		return failure(burst.FailureNotProved, "the document is of the account %.40q, the instance of %s", d.Account, account)
 	case aws.ToString(found.PrivateIpAddress) != d.Address || d.Address == "":
-		return failure(burst.FailureDenied, "the document has the address %.40q, the instance %s", d.Address, aws.ToString(found.PrivateIpAddress))
+		return failure(burst.FailureNotProved, "the document has the address %.40q, the instance %s", d.Address, aws.ToString(found.PrivateIpAddress))
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (p *Provider) checkSignature(proof *leased.AWSIdentity) error {
 	}
 	signature, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(proof.Signature), ""))
 	if err != nil {
-		return failure(burst.FailureDenied, "the signature of the document is not base64: %w", err)
+		return failure(burst.FailureNotProved, "the signature of the document is not base64: %w", err)
 	}
 	sum := sha256.Sum256([]byte(proof.Document))
 	for _, key := range keys {
@@ -105,7 +105,7 @@ func (p *Provider) checkSignature(proof *leased.AWSIdentity) error {
 			return nil
 		}
 	}
-	return failure(burst.FailureDenied, "none of the %d certificates in %s signed the document", len(keys), p.cfg.IdentityCertificates)
+	return failure(burst.FailureNotProved, "none of the %d certificates in %s signed the document", len(keys), p.cfg.IdentityCertificates)
 }
 
 var errNoCertificates = errors.New("it has no PEM certificate with an RSA key")

@@ -90,7 +90,7 @@ func TestIdentify(t *testing.T) {
 	} {
 		err := c.identify(t.Context(), &burst.IdentityQuestion{Instance: bad.instance, Document: bad.document})
 		var failed *Error
-		if !errors.As(err, &failed) || failed.Kind != burst.FailureDenied || !strings.Contains(err.Error(), bad.want) {
+		if !errors.As(err, &failed) || failed.Kind != burst.FailureNotProved || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s: %v, want %q", bad.document, err, bad.want)
 		}
 	}

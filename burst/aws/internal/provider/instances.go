@@ -195,11 +195,11 @@ func (p *Provider) end(ctx context.Context, client *ec2.Client, list []burst.Ins
 	if len(ids) == 0 {
 		return list, nil
 	}
-	answer, err := client.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: ids})
+	changes, err := p.terminateAll(ctx, client, ids)
 	if err != nil {
 		return nil, err
 	}
-	for _, change := range answer.TerminatingInstances {
+	for _, change := range changes {
 		for i := range list {
 			if list[i].ID == aws.ToString(change.InstanceId) {
 				list[i].State = stateOf(change.CurrentState)
@@ -207,6 +207,32 @@ func (p *Provider) end(ctx context.Context, client *ec2.Client, list []burst.Ins
 		}
 	}
 	return list, nil
+}
+
+// terminateAll ends instances. EC2 ends none of a call if one of them cannot be ended, such as a protected one: then each is
+// ended by itself, and the error of one is only logged.
+func (p *Provider) terminateAll(ctx context.Context, client *ec2.Client, ids []string) (changes []types.InstanceStateChange, err error) {
+	answer, err := client.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: ids})
+	if err == nil {
+		return answer.TerminatingInstances, nil
+	}
+	if kind := classify(err).Kind; len(ids) == 1 || kind == burst.FailureThrottled || kind == burst.FailureTryLater {
+		return nil, err
+	}
+	ended := false
+	for _, id := range ids {
+		answer, failed := client.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{id}})
+		if failed != nil {
+			p.log.Printf("%s cannot be terminated: %v", id, failed)
+			continue
+		}
+		ended = true
+		changes = append(changes, answer.TerminatingInstances...)
+	}
+	if !ended {
+		return nil, err
+	}
+	return changes, nil
 }
 
 // console returns the end of the console output of an instance; "" until it has some.

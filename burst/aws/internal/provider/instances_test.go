@@ -158,6 +158,24 @@ func TestTerminate(t *testing.T) {
 	}
 }
 
+// TestTerminateProtected: an instance that cannot be terminated keeps no other one running.
+func TestTerminateProtected(t *testing.T) {
+	c := newCloud(t)
+	all := c.mustLaunch(3)
+	c.Protect(all[1].ID)
+	if _, err := c.terminate(t.Context(), []string{all[0].ID, all[1].ID, all[2].ID}); err != nil || !strings.Contains(c.messages.String(), all[1].ID+" cannot be terminated") {
+		t.Errorf("%v, messages %s", err, c.messages.String())
+	}
+	for _, i := range c.mustList() {
+		if ended := i.State == burst.StateTerminated; ended != (i.ID != all[1].ID) {
+			t.Errorf("instance %+v", i)
+		}
+	}
+	if _, err := c.terminate(t.Context(), []string{all[1].ID}); err == nil {
+		t.Error("a protected instance was terminated")
+	}
+}
+
 // TestRegions: a list covers all regions, fails if one does not answer, and an instance ends in its own region.
 func TestRegions(t *testing.T) {
 	setCredentials(t)

@@ -33,17 +33,17 @@ var minSpotPrice = big.NewRat(1, 1000)
 
 // launch starts the instances of a question, all or none.
 func (p *Provider) launch(ctx context.Context, q *burst.LaunchQuestion) ([]burst.Instance, error) {
-	region, zone, err := p.offered(q)
-	if err != nil {
-		return nil, err
-	}
-	request, err := p.request(region, zone, q)
-	if err != nil {
-		return nil, err
+	region := p.cfg.FindRegion(q.Region)
+	if region == nil {
+		return nil, failure(burst.FailureNotFound, "the region %q is not in the configuration", q.Region)
 	}
 	client, err := p.client(ctx, region)
 	if err != nil {
 		return nil, err
+	}
+	request, err := p.request(region, q)
+	if err != nil { // the configuration may have changed since an earlier request, which started the instances
+		return p.existing(ctx, client, q, classify(err))
 	}
 	answer, err := client.RunInstances(ctx, request)
 	if err != nil {
@@ -52,21 +52,18 @@ func (p *Provider) launch(ctx context.Context, q *burst.LaunchQuestion) ([]burst
 	return p.complete(ctx, client, q, answer.Instances)
 }
 
-// offered returns the region and the zone of a question.
-func (p *Provider) offered(q *burst.LaunchQuestion) (*settings.Region, string, error) {
+// offered returns the zone of a question.
+func (p *Provider) offered(region *settings.Region, q *burst.LaunchQuestion) (string, error) {
 	kind, zone, _ := strings.Cut(q.Offer, "/")
-	region := p.cfg.FindRegion(q.Region)
 	switch {
-	case region == nil:
-		return nil, "", failure(burst.FailureNotFound, "the region %q is not in the configuration", q.Region)
 	case kind != q.Type || region.Subnet(zone) == "" || !slices.Contains(region.Types, q.Type):
-		return nil, "", failure(burst.FailureNotFound, "the offer %q with the type %q is not in the configuration of %s", q.Offer, q.Type, q.Region)
+		return "", failure(burst.FailureNotFound, "the offer %q with the type %q is not in the configuration of %s", q.Offer, q.Type, q.Region)
 	case !slices.Contains(markets(region), q.Market):
-		return nil, "", failure(burst.FailureNotFound, "the market %q is not in the configuration of %s", q.Market, q.Region)
+		return "", failure(burst.FailureNotFound, "the market %q is not in the configuration of %s", q.Market, q.Region)
 	case q.Nodes < 1 || q.Nodes > maxNodes || q.ClientToken == "" || len(q.ClientToken) > 64 || q.Launch == 0 || q.Try == 0 || q.LifetimeSeconds < 1:
-		return nil, "", failure(burst.FailureInvalid, "nodes, client_token, launch, try or lifetime_seconds is missing or out of range")
+		return "", failure(burst.FailureInvalid, "nodes, client_token, launch, try or lifetime_seconds is missing or out of range")
 	}
-	return region, zone, p.checkPrice(q)
+	return zone, p.checkPrice(q)
 }
 
 // checkPrice refuses what EC2 does not compare with the limit: nodes on demand, and spot nodes with a limit near 0.
@@ -93,7 +90,11 @@ func (p *Provider) checkPrice(q *burst.LaunchQuestion) error {
 }
 
 // request returns the call of a question. Equal questions have equal calls.
-func (p *Provider) request(region *settings.Region, zone string, q *burst.LaunchQuestion) (*ec2.RunInstancesInput, error) {
+func (p *Provider) request(region *settings.Region, q *burst.LaunchQuestion) (*ec2.RunInstancesInput, error) {
+	zone, err := p.offered(region, q)
+	if err != nil {
+		return nil, err
+	}
 	data, err := json.Marshal(q.UserData)
 	if err != nil {
 		return nil, failure(burst.FailureInvalid, "user data: %w", err)
@@ -117,7 +118,7 @@ func (p *Provider) template(region *settings.Region, zone, kind, market string) 
 	in := &ec2.RunInstancesInput{
 		MinCount: aws.Int32(1), MaxCount: aws.Int32(1),
 		InstanceType: types.InstanceType(kind), SubnetId: aws.String(region.Subnet(zone)),
-		InstanceInitiatedShutdownBehavior: types.ShutdownBehaviorTerminate,
+		InstanceInitiatedShutdownBehavior: types.ShutdownBehaviorTerminate, DisableApiTermination: aws.Bool(false),
 		// Containers of jobs that have a network of their own do not reach the metadata service.
 		MetadataOptions: &types.InstanceMetadataOptionsRequest{
 			HttpTokens: types.HttpTokensStateRequired, HttpPutResponseHopLimit: aws.Int32(1), HttpEndpoint: types.InstanceMetadataEndpointStateEnabled,
@@ -208,6 +209,11 @@ func (p *Provider) refused(ctx context.Context, client *ec2.Client, q *burst.Lau
 			return nil, failed
 		}
 	}
+	return p.existing(ctx, client, q, failed)
+}
+
+// existing returns the instances of the client token of a launch that failed, or the failure.
+func (p *Provider) existing(ctx context.Context, client *ec2.Client, q *burst.LaunchQuestion, failed *Error) ([]burst.Instance, error) {
 	list, err := p.describe(ctx, client, map[string][]string{"client-token": {q.ClientToken}, "tag:" + tagCluster: {p.cluster}})
 	if err != nil {
 		failed.Unknown = true

@@ -165,6 +165,9 @@ func (t commands) enter(ctx context.Context, j joining) error {
 	if err != nil {
 		return err
 	}
+	if j.leased.file != "" && !j.noStart {
+		t.armPowerOff(ctx, j.leased.data.LifetimeSeconds)
+	}
 	key, csr, err := pki.NewRequest(j.token.Role)
 	if err != nil {
 		return err
@@ -191,7 +194,7 @@ func (t commands) enter(ctx context.Context, j joining) error {
 	case j.token.Role == pki.RoleController:
 		err = keepCAKey(at.pkiDir, trust, answer.CaKey)
 	case j.leased.file != "": // before the certificate: gnoded starts with both
-		at.name, err = j.keepLease(at, trust, answer.Certificate)
+		at.name, err = j.keepLease(at, trust, answer)
 		at.controllers = answer.Controllers // gnoded learns them: see writeClient
 	}
 	if err != nil {

@@ -1,13 +1,18 @@
 package setup
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"time"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/burst"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/hint"
@@ -112,13 +117,27 @@ func (j joining) hasJoined(at place) string {
 	return id.Peer().Name
 }
 
-// keepLease writes the lease file and returns the name of the node, which the certificate (DER) says.
-func (j joining) keepLease(at place, trust *pki.Trust, certificate []byte) (string, error) {
+// powerOffUnit is the timer that powers a leased instance off at the end of its lifetime, also if it never joins.
+const powerOffUnit = "greylag-lease-end"
+
+// armPowerOff starts the timer, counted from the boot, unless it runs.
+func (t commands) armPowerOff(ctx context.Context, seconds int64) {
+	if !tool.SystemdRuns() || systemctl(ctx, nil, "is-active", powerOffUnit+".timer") == nil {
+		return
+	}
+	timer := exec.CommandContext(ctx, "systemd-run", "--quiet", "--unit="+powerOffUnit, fmt.Sprintf("--on-boot=%d", seconds), "systemctl", "poweroff")
+	if out, err := timer.CombinedOutput(); err != nil {
+		t.Warn(fmt.Sprintf("this instance is not powered off at the end of its lease if it cannot join: systemd-run: %v: %s", err, bytes.TrimSpace(out)))
+	}
+}
+
+// keepLease writes the lease file and returns the name of the node, which the certificate says.
+func (j joining) keepLease(at place, trust *pki.Trust, answer *greylagv1.JoinResponse) (string, error) {
 	d := &j.leased.data
 	if trust.ClusterID() != d.Cluster {
 		return "", fmt.Errorf("the controllers are of cluster %s, and %s is of cluster %s", trust.ClusterID(), j.leased.file, d.Cluster)
 	}
-	peer, _, err := trust.VerifyDER(certificate, time.Now())
+	peer, _, err := trust.VerifyDER(answer.GetCertificate(), time.Now())
 	if err != nil {
 		return "", err
 	}
@@ -126,9 +145,14 @@ func (j joining) keepLease(at place, trust *pki.Trust, certificate []byte) (stri
 	if !ok {
 		return "", fmt.Errorf("the controllers named this node %s, which is of no lease: upgrade them", peer.Name)
 	}
+	// The controllers count the lifetime from the launch.
+	expires := time.Now().Add(time.Duration(d.LifetimeSeconds) * time.Second)
+	if at := answer.GetExpires(); at != nil && at.AsTime().Before(expires) {
+		expires = at.AsTime()
+	}
 	f := leased.File{
 		Cluster: d.Cluster, Lease: lease, Launch: cluster.LeaseID(d.Launch), Instance: j.leased.instance,
-		Expires: time.Now().Add(time.Duration(d.LifetimeSeconds) * time.Second).UTC().Truncate(time.Second),
+		Expires: expires.UTC().Truncate(time.Second),
 	}
 	text, err := f.Text()
 	if err == nil {
