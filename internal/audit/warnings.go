@@ -196,7 +196,7 @@ func (p *policyChecker) checkNodes() {
 // checkNodeList warns of names that do not exist, and counts those that do.
 func (p *policyChecker) checkNodeList(key string, lists []string) (known int) {
 	for i, expr := range lists {
-		if expr == "ALL" {
+		if expr == "ALL" || expr == cluster.LeasedNodes {
 			known++
 			continue
 		}

@@ -112,7 +112,8 @@ func useCredentials(text []byte) error {
 	if _, err := unix.Write(fd, text); err != nil { // it stays open until the process ends
 		return fmt.Errorf("credentials in memory: %w", err)
 	}
-	return os.Setenv(checkpoint.CredentialsVariable, fmt.Sprintf("/proc/self/fd/%d", fd))
+	// The job must not choose another profile of the site's file.
+	return errors.Join(os.Unsetenv("AWS_PROFILE"), os.Setenv(checkpoint.CredentialsVariable, fmt.Sprintf("/proc/self/fd/%d", fd)))
 }
 
 const (
