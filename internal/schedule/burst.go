@@ -29,10 +29,17 @@ type leasing struct {
 	entries    []*plan.Entry     // jobs that may run on leased nodes
 	candidates []burst.Candidate // at the same indices
 	launched   map[cluster.JobID]proposal
+
+	// What the jobs that wait for leased nodes in this pass need.
+	elements map[cluster.JobID]int32 // elements that are neither planned nor running, by array
+	licences map[string]int32        // by name
 }
 
 func newLeasing() leasing {
-	return leasing{tables: burst.NewTables(), launched: map[cluster.JobID]proposal{}}
+	return leasing{
+		tables: burst.NewTables(), launched: map[cluster.JobID]proposal{},
+		elements: map[cluster.JobID]int32{}, licences: map[string]int32{},
+	}
 }
 
 // decide returns the launch that a pass decides, if it decides one, and when a pass has to decide again. A pass that leaves
@@ -87,27 +94,37 @@ func (l *leasing) update(c *plan.Pass) {
 	}
 }
 
-// admits reports whether only nodes keep a candidate from starting: no licence and no limit, with the jobs that wait for
-// their leased nodes.
+// admits reports whether only nodes keep a candidate from starting: no licence and no limit, that of its array included, with
+// the jobs that wait for their leased nodes.
 func (l *leasing) admits(c *plan.Pass, x *burst.Candidate) bool {
 	if last, known := l.launched[x.Job.ID]; known && last.at.Add(last.wait) > c.Snap.Now {
 		return false
 	}
-	if _, short := c.ShortOfLicences(x.Job); short {
+	if _, short := c.ShortOfLicences(x.Job, l.licences); short || c.Check.ArrayFull(x.Job, l.elements[x.Job.Array]) {
 		return false
 	}
 	_, limited := c.Check.Limits.First(x.Job)
 	return !limited
 }
 
-// countLeased counts the jobs that wait for leased nodes against the limits, as if they ran. O(such jobs).
+// countLeased counts the jobs that wait for leased nodes against the limits, their arrays and the licences, as if they ran.
+// O(such jobs).
 func (l *leasing) countLeased(c *plan.Pass, v *burst.View) {
-	if !c.Check.Limits.Limited() {
-		return
-	}
+	clear(l.elements)
+	clear(l.licences)
 	for id := range v.Waiting() {
-		if e := c.Entry(id); e != nil && !e.Starting {
+		e := c.Entry(id)
+		if e == nil || e.Starting {
+			continue
+		}
+		if c.Check.Limits.Limited() {
 			c.Check.Limits.Start(e.Job)
+		}
+		if !c.Check.PlannedElement(id) {
+			l.elements[e.Job.Array]++
+		}
+		for _, x := range e.Job.Spec.Request.Licences {
+			l.licences[x.Name] += x.Count
 		}
 	}
 }

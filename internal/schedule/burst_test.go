@@ -133,6 +133,31 @@ func TestLeasedJobsCountAgainstLimits(t *testing.T) {
 	}
 }
 
+// TestLeasedJobsCountAgainstArraysAndLicences has an array whose elements run one at a time, and jobs that share a licence: no
+// node is leased for the second one while the first waits for its own.
+func TestLeasedJobsCountAgainstArraysAndLicences(t *testing.T) {
+	for _, jobs := range [...]string{`
+		job 10 gpus=8 limit=2h qos=fast burst=only array=10:0 atmost=1
+		job 11 gpus=8 limit=2h qos=fast burst=only array=10:1 atmost=1`, `
+		licence solver count=3
+		job 10 gpus=8 limit=2h qos=fast burst=only licence=solver:2
+		job 11 gpus=8 limit=2h qos=fast burst=only licence=solver:2`, `
+		node n1 gpus=8
+		run 1 on=n1:0-7 gpus=8 left=8h limit=9h
+		job 10 gpus=8 limit=2h qos=fast burst=allow array=10:0 atmost=1
+		job 11 gpus=8 limit=2h qos=fast burst=allow array=10:1 atmost=1`} {
+		snap, p := draw(t, "qos fast worth=1\nburst .\noffer a/us price=2\n"+jobs), NewPlanner()
+		d := p.Pass(snap)
+		if len(d.Plan.Launches) != 1 || d.Plan.Launches[0].Job != 10 {
+			t.Fatal(write(d))
+		}
+		settle(snap, d)
+		if d = p.Pass(leasedFor(snap, d)); len(d.Plan.Launches) > 0 {
+			t.Errorf("a second one: %s", write(d))
+		}
+	}
+}
+
 // TestNothingIsLeasedDuringPreemption checks that a pass that preempts leases nothing.
 func TestNothingIsLeasedDuringPreemption(t *testing.T) {
 	snap := draw(t, `

@@ -56,6 +56,9 @@ func (s *State) launch(c *cluster.Launch, planned uint64) string {
 	case j.Hold != cluster.NotHeld:
 		return "the job is held"
 	}
+	if a, _ := s.arrays.Get(j.Array); j.Array != 0 && j.Spec.ArrayLimit > 0 && a.holding+s.leasedElements(j.Array) >= j.Spec.ArrayLimit {
+		return fmt.Sprintf("%d elements of its array run or wait for leased nodes: no more may run at once", j.Spec.ArrayLimit)
+	}
 	if why := s.leases.Refused(s.leaseEnv(), c, j, s.active); why != "" {
 		s.leases.Refuse(s.leaseEnv(), c.Job, why)
 		return why
@@ -63,6 +66,16 @@ func (s *State) launch(c *cluster.Launch, planned uint64) string {
 	s.leases.Launch(s.leaseEnv(), c, j.Spec)
 	s.leasesChanged()
 	return ""
+}
+
+// leasedElements returns how many elements of an array wait for leased nodes. O(such jobs × log n).
+func (s *State) leasedElements(array cluster.JobID) (n int32) {
+	for id := range s.leases.Waiting() {
+		if j, waits := s.pending.Get(id); waits && j.Array == array {
+			n++
+		}
+	}
+	return n
 }
 
 // leasedElsewhere returns why a job that runs until an instant may not use a node because of its lease; "" if it may.

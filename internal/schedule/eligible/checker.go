@@ -147,6 +147,25 @@ func (c *Checker) deadline(spec *cluster.JobSpec) (Obstacle, bool) {
 	return Obstacle{cluster.ReasonDeadline, "it cannot finish before its deadline"}, late
 }
 
+// ArrayFull reports whether as many elements of a job's array run, are planned, or wait for leased nodes as may run at once,
+// without the job itself. waiting is the number of those that wait and are not planned.
+func (c *Checker) ArrayFull(job *cluster.Job, waiting int32) bool {
+	if job.Array == 0 || job.Spec.ArrayLimit == 0 {
+		return false
+	}
+	left := c.elements.left(job, &c.Jobs)
+	if c.PlannedElement(job.ID) {
+		left++
+	}
+	return left <= waiting
+}
+
+// PlannedElement reports whether a job counts as a planned element of an array with a limit.
+func (c *Checker) PlannedElement(id cluster.JobID) bool {
+	_, planned := c.elements.planned[id]
+	return planned
+}
+
 // arrayLimit is the obstacle of elements of an array beyond its limit.
 func arrayLimit(limit int32) Obstacle {
 	return Obstacle{cluster.ReasonArrayTaskLimit, fmt.Sprintf("%s of its array may run at once; that many run or are planned ahead of it", words.Count(limit, "element"))}

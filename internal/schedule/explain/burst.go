@@ -33,7 +33,7 @@ func Candidate(p *plan.Pass, job *cluster.Job, t *burst.Tables) burst.Candidate 
 
 // alsoThere returns the licence or the limit that keeps a job from starting on leased nodes too; "" for none.
 func alsoThere(p *plan.Pass, job *cluster.Job) string {
-	if name, short := p.ShortOfLicences(job); short {
+	if name, short := p.ShortOfLicences(job, nil); short {
 		return "it waits for licence " + name
 	}
 	if o, limited := p.Check.Limits.First(job); limited {

@@ -19,10 +19,11 @@ func (e *Entry) MayLease() bool {
 	return !e.removed && !e.Starting && (e.Eligible() || e.Class != nil && e.Class.Waits)
 }
 
-// ShortOfLicences returns the first licence that a job needs more of than are free now, if there is one.
-func (p *Pass) ShortOfLicences(job *cluster.Job) (string, bool) {
+// ShortOfLicences returns the first licence that a job needs more of than are free now, if there is one. others are licences that
+// other jobs need first, by name.
+func (p *Pass) ShortOfLicences(job *cluster.Job, others map[string]int32) (string, bool) {
 	for _, l := range job.Spec.Request.Licences {
-		if row, known := p.res.licenceRows[l.Name]; !known || !p.bookings.Profile.HasLicences(row, p.Snap.Now, l.Count) {
+		if row, known := p.res.licenceRows[l.Name]; !known || !p.bookings.Profile.HasLicences(row, p.Snap.Now, others[l.Name]+l.Count) {
 			return l.Name, true
 		}
 	}

@@ -294,6 +294,19 @@ func (x *Leases) HeldFor(job cluster.JobID) (list []*cluster.Lease) {
 	return list
 }
 
+// Waiting yields the pending jobs that wait for live leases, by ID. O(leases).
+func (x *Leases) Waiting() iter.Seq[cluster.JobID] {
+	return func(yield func(cluster.JobID) bool) {
+		last := cluster.JobID(0)
+		for k := range x.held.All() {
+			if k.job != last && !yield(k.job) {
+				return
+			}
+			last = k.job
+		}
+	}
+}
+
 // OfLaunch returns the leases of a launch that are kept, by ID. O(nodes × log n).
 func (x *Leases) OfLaunch(launch cluster.LeaseID) (list []*cluster.Lease) {
 	for _, l := range x.all.From(launch) {
