@@ -35,7 +35,8 @@ type leaseLoop struct {
 	*term
 	cloud    burst.Provider
 	requests requests
-	absent   map[string]cluster.Instant
+	began    time.Time
+	absent   map[string]time.Duration // see instances.Sets
 	listed   time.Time
 	priced   time.Time // when the offers are due
 }
@@ -93,7 +94,7 @@ func (t *term) leases() {
 		}
 		return
 	}
-	l := &leaseLoop{term: t, cloud: t.cfg.Cloud, absent: map[string]cluster.Instant{}}
+	l := &leaseLoop{term: t, cloud: t.cfg.Cloud, began: time.Now(), absent: map[string]time.Duration{}}
 	l.requests.until = map[cluster.LeaseID]time.Time{}
 	defer l.requests.all.Wait()
 	ticker := time.NewTicker(checkSpacing)
@@ -194,7 +195,7 @@ func (l *leaseLoop) round() {
 		return
 	}
 	sets := instances.Sets{
-		Now: cluster.InstantOf(l.cfg.Clock()), Restored: v.History().Restored, Leases: slices.Collect(v.Leases()), Instances: listed,
+		Now: cluster.InstantOf(l.cfg.Clock()), Elapsed: time.Since(l.began), Restored: v.History().Restored, Leases: slices.Collect(v.Leases()), Instances: listed,
 		Requests: waits, Absent: l.absent,
 	}
 	sets.Leases = slices.DeleteFunc(sets.Leases, func(x *cluster.Lease) bool { return !x.Live() })

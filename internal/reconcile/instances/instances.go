@@ -30,13 +30,14 @@ const (
 // every listed instance of a request is known.
 type Sets struct {
 	Now       cluster.Instant
+	Elapsed   time.Duration                // by a monotonic clock, which measures Absent
 	Restored  cluster.Instant              // when the state was restored from a backup; 0: never
 	Leases    []*cluster.Lease             // that are not GONE, by ID
 	Instances []cluster.Instance           // by ID, no two with the same
 	Requests  map[cluster.LeaseID]struct{} // launches whose request is in progress, or is to be repeated later: they are left alone
-	// Absent is since when an instance is absent, or an unknown one present, by ID; and a lease whose instance was not
+	// Absent is since which Elapsed an instance is absent, or an unknown one present, by ID; and a lease whose instance was not
 	// seen yet. Compare updates it; a new leader begins with an empty one.
-	Absent map[string]cluster.Instant
+	Absent map[string]time.Duration
 }
 
 // Actions are what makes both states agree.
@@ -102,9 +103,9 @@ type comparison struct {
 func (c *comparison) since(key string) time.Duration {
 	c.seen[key] = true
 	if _, known := c.Absent[key]; !known {
-		c.Absent[key] = c.Now
+		c.Absent[key] = c.Elapsed
 	}
-	return c.Now.Sub(c.Absent[key])
+	return c.Elapsed - c.Absent[key]
 }
 
 // launch compares the leases of one launch.

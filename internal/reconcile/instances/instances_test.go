@@ -93,9 +93,9 @@ func TestCompare(t *testing.T) {
 		{"an adopted lease without a price", []*cluster.Lease{adopted}, []cluster.Instance{instance("a", 1)}, "", ""},
 		{"a third instance of a launch of two", []*cluster.Lease{lease(1, launched, 1, "a"), lease(2, launched, 1, "b")}, []cluster.Instance{instance("a", 1), instance("b", 1), instance("c", 1)}, "orphans 1", "terminate c, orphans 1"},
 	} {
-		sets := Sets{Now: now, Leases: x.leases, Instances: x.instances, Absent: map[string]cluster.Instant{}}
+		sets := Sets{Now: now, Leases: x.leases, Instances: x.instances, Absent: map[string]time.Duration{}}
 		first := Compare(&sets)
-		sets.Now = sets.Now.Add(AbsentAfter)
+		sets.Now, sets.Elapsed = sets.Now.Add(AbsentAfter), AbsentAfter
 		second := Compare(&sets)
 		if text(&first) != x.want || text(&second) != x.later {
 			t.Errorf("%s: %q, then %q; want %q, then %q", x.name, text(&first), text(&second), x.want, x.later)
@@ -108,13 +108,29 @@ func TestRestoredState(t *testing.T) {
 	t.Parallel()
 	x := instance("a", 1)
 	x.Launched = now.Add(-time.Hour)
-	sets := Sets{Now: now, Restored: now.Add(-time.Second), Instances: []cluster.Instance{x}, Absent: map[string]cluster.Instant{}}
+	sets := Sets{Now: now, Restored: now.Add(-time.Second), Instances: []cluster.Instance{x}, Absent: map[string]time.Duration{}}
 	if a := Compare(&sets); text(&a) != "orphans 1" {
 		t.Errorf("just restored: %q", text(&a))
 	}
-	sets.Now = now.Add(RestoredWait)
+	sets.Now, sets.Elapsed = now.Add(RestoredWait), RestoredWait
 	if a := Compare(&sets); text(&a) != "terminate a, orphans 1" {
 		t.Errorf("an hour later: %q", text(&a))
+	}
+}
+
+// TestClockStep: a step of the clock does not count as time for which an instance is absent.
+func TestClockStep(t *testing.T) {
+	t.Parallel()
+	sets := Sets{Now: now, Leases: []*cluster.Lease{lease(1, cluster.LeaseRunning, 1, "a")}, Absent: map[string]time.Duration{}}
+	for range 2 {
+		if a := Compare(&sets); text(&a) != "" {
+			t.Errorf("after a step: %q", text(&a))
+		}
+		sets.Now = now.Add(time.Hour)
+	}
+	sets.Elapsed = AbsentAfter
+	if a := Compare(&sets); text(&a) != "ended 1" {
+		t.Errorf("after %s: %q", AbsentAfter, text(&a))
 	}
 }
 
@@ -123,19 +139,19 @@ func TestRequestInProgress(t *testing.T) {
 	t.Parallel()
 	sets := Sets{
 		Now: now, Leases: []*cluster.Lease{lease(1, cluster.LeaseRequested, 1, "")}, Instances: []cluster.Instance{instance("a", 1)},
-		Requests: map[cluster.LeaseID]struct{}{1: {}}, Absent: map[string]cluster.Instant{},
+		Requests: map[cluster.LeaseID]struct{}{1: {}}, Absent: map[string]time.Duration{},
 	}
 	for range 2 {
 		if a := Compare(&sets); text(&a) != "" {
 			t.Errorf("%q", text(&a))
 		}
-		sets.Now = sets.Now.Add(time.Hour)
+		sets.Now, sets.Elapsed = sets.Now.Add(time.Hour), sets.Elapsed+time.Hour
 	}
 }
 
 // BenchmarkCompare compares 1,000 leases with 1,000 instances.
 func BenchmarkCompare(b *testing.B) {
-	sets := Sets{Now: now, Absent: map[string]cluster.Instant{}}
+	sets := Sets{Now: now, Absent: map[string]time.Duration{}}
 	for n := range 1000 {
 		id := fmt.Sprintf("i-%04d", n)
 		sets.Leases = append(sets.Leases, &cluster.Lease{ID: cluster.LeaseID(n + 1), Launch: cluster.LeaseID(n + 1), Nodes: 1, State: cluster.LeaseRunning, Try: 1, Instance: id})

@@ -14,14 +14,14 @@ import (
 // leader is what the leading controller has in memory about leases.
 type leader struct {
 	term   int
-	absent map[string]cluster.Instant
+	absent map[string]time.Duration
 	asks   map[cluster.LeaseID]cluster.Instant // until when a launch is left alone
 	listed cluster.Instant
 }
 
 // forget begins a new term.
 func (l *leader) forget() {
-	*l = leader{term: l.term + 1, absent: map[string]cluster.Instant{}, asks: map[cluster.LeaseID]cluster.Instant{}}
+	*l = leader{term: l.term + 1, absent: map[string]time.Duration{}, asks: map[cluster.LeaseID]cluster.Instant{}}
 }
 
 // The times of the leader.
@@ -43,7 +43,7 @@ func (x *simulation) leaderRound() error {
 		return nil
 	}
 	x.leader.listed = x.Now
-	sets := instances.Sets{Now: x.Now, Instances: x.cloud.List(x.Now), Requests: map[cluster.LeaseID]struct{}{}, Absent: x.leader.absent}
+	sets := instances.Sets{Now: x.Now, Elapsed: x.Now.Sub(0), Instances: x.cloud.List(x.Now), Requests: map[cluster.LeaseID]struct{}{}, Absent: x.leader.absent}
 	for launch := range x.leader.asks {
 		sets.Requests[launch] = struct{}{}
 	}

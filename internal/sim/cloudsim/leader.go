@@ -21,7 +21,7 @@ func (x *replay) lead() error {
 		if !x.leases {
 			return nil
 		}
-		sets := instances.Sets{Now: x.Now, Leases: work, Instances: x.cloud.List(x.Now), Absent: x.absent}
+		sets := instances.Sets{Now: x.Now, Elapsed: x.Now.Sub(0), Leases: work, Instances: x.cloud.List(x.Now), Absent: x.absent}
 		todo := instances.Compare(&sets)
 		if len(todo.Updates)+len(todo.Launches)+len(todo.Terminate) == 0 {
 			return nil

@@ -28,11 +28,11 @@ type replay struct {
 	*Options
 	cloud   *cloud.Cloud
 	began   cluster.Instant
-	waited  []int                      // results of the jobs that waited when it began, of a saved cluster
-	absent  map[string]cluster.Instant // see instances.Sets
-	seen    uint64                     // the number of commands before the last passes
-	changed cluster.Instant            // when a job last did
-	leases  bool                       // there are some that are not GONE
+	waited  []int                    // results of the jobs that waited when it began, of a saved cluster
+	absent  map[string]time.Duration // see instances.Sets
+	seen    uint64                   // the number of commands before the last passes
+	changed cluster.Instant          // when a job last did
+	leases  bool                     // there are some that are not GONE
 	pausing map[cluster.JobID]cluster.Instant
 	plain   []sim.Job // as the workload has them: those that no offer suits run on the site alone
 	reports []task    // to be sent once the present command is over
@@ -64,7 +64,7 @@ func Replay(f *sim.Machine, policy *cluster.Policy, jobs []sim.Job, t *Options, 
 
 func newReplay(v *sim.Virtual, jobs []sim.Job, t *Options, o sim.Options) *replay {
 	x := &replay{
-		Replayer: sim.NewReplayer(v, jobs, o), Options: t, cloud: cloud.New(t.Kinds, t.Seed, v.Now), began: v.Now, absent: map[string]cluster.Instant{},
+		Replayer: sim.NewReplayer(v, jobs, o), Options: t, cloud: cloud.New(t.Kinds, t.Seed, v.Now), began: v.Now, absent: map[string]time.Duration{},
 		pausing: map[cluster.JobID]cluster.Instant{},
 	}
 	x.Witness = x
