@@ -112,6 +112,7 @@ func OfferPauseFields(c *codec.Coder, x *cluster.OfferPause) {
 	codec.Int(c, &x.Until)
 	codec.Int(c, &x.Failures)
 	codec.String(c, &x.Why)
+	codec.Bool(c, &x.Capacity)
 }
 
 // LeaseFields codes a lease.

@@ -56,7 +56,7 @@ func (p *picture) cloud(t testing.TB, fields []string, w words) {
 		}
 		v.Offers = append(v.Offers, o)
 		if w.has("failing") {
-			v.Pauses = append(v.Pauses, cluster.OfferPause{Offer: o.Key(), Since: start.Add(-w.d("failing", 0)), Until: start.Add(w.d("paused", 0)), Failures: 1})
+			v.Pauses = append(v.Pauses, cluster.OfferPause{Offer: o.Key(), Since: start.Add(-w.d("failing", 0)), Until: start.Add(w.d("paused", 0)), Failures: 1, Capacity: !w.has("refused")})
 		}
 	case "lease":
 		l := &cluster.Lease{ID: cluster.LeaseID(id(fields[1])), Job: id(w["for"]), For: id(w["for"]), State: cluster.LeaseLaunched, Since: start.Add(-w.d("since", time.Minute))}

@@ -168,10 +168,11 @@ func (o *Offer) Node() *Node {
 // OfferPause says that an offer is not used for a time, because requests for it failed.
 type OfferPause struct {
 	Offer    OfferKey
-	Since    Instant // of the first failure since the last success
+	Since    Instant // of the first failure of its kind since the last success, or another kind
 	Until    Instant
 	Failures int32
 	Why      string
+	Capacity bool // the cloud had no capacity, or only at a higher price, since Since; not another failure
 }
 
 // BurstView is the part of a snapshot that decides about leases; lists are sorted by their keys.

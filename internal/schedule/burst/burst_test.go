@@ -161,7 +161,7 @@ func TestPatience(t *testing.T) {
 	if name, wake := best(0); name != "a" || wake != cluster.Never {
 		t.Errorf("at first: %q, wake %d", name, wake)
 	}
-	snap.Burst.Pauses = []cluster.OfferPause{{Offer: spot.Key(), Since: now, Until: now.Add(6 * time.Minute), Failures: 2}}
+	snap.Burst.Pauses = []cluster.OfferPause{{Offer: spot.Key(), Since: now, Until: now.Add(6 * time.Minute), Failures: 2, Capacity: true}}
 	if name, wake := best(time.Minute); name != "" || wake != now.Add(5*time.Minute) {
 		t.Errorf("while it pauses: %q, wake %d", name, wake)
 	}

@@ -102,7 +102,7 @@ func (o *oracle) usable(job *cluster.Job, x *cluster.Offer) bool {
 	}
 	for _, y := range o.snap.Burst.Offers {
 		p := o.pause(y)
-		if y.Market == cluster.Spot && o.suits(job, y) && (p.Since == 0 || o.snap.Now.Sub(p.Since) < o.snap.Policy.Burst.SpotPatience) {
+		if y.Market == cluster.Spot && o.suits(job, y) && (!p.Capacity || p.Since == 0 || o.snap.Now.Sub(p.Since) < o.snap.Policy.Burst.SpotPatience) {
 			return false
 		}
 	}
@@ -328,7 +328,7 @@ func (x *instance) change() {
 	for _, o := range view.Offers {
 		if r.IntN(4) == 0 {
 			view.Pauses = append(view.Pauses, cluster.OfferPause{
-				Offer: o.Key(), Since: x.snap.Now.Add(-pick(r, time.Minute, 5*time.Minute, time.Hour)), Until: x.snap.Now.Add(pick(r, -time.Second, 0, time.Minute)),
+				Offer: o.Key(), Since: x.snap.Now.Add(-pick(r, time.Minute, 5*time.Minute, time.Hour)), Until: x.snap.Now.Add(pick(r, -time.Second, 0, time.Minute)), Capacity: r.IntN(4) > 0,
 			})
 		}
 	}

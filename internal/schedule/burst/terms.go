@@ -122,7 +122,7 @@ func marketOf(t *terms, snap *cluster.Snapshot, view *cluster.BurstView, jobs *e
 			m.closed[i] = "price older than " + cluster.FormatElapsed(cluster.MaxPriceAge)
 		}
 		m.paused[i] = p != nil && p.Until > now
-		m.failing[i] = p != nil && p.Since > 0 && now.Sub(p.Since) >= t.policy.Burst.SpotPatience
+		m.failing[i] = p != nil && p.Capacity && p.Since > 0 && now.Sub(p.Since) >= t.policy.Burst.SpotPatience
 	}
 	for _, l := range view.Leases {
 		if !l.Live() {

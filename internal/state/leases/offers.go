@@ -121,12 +121,14 @@ var capacityPauses = [...]time.Duration{3 * time.Minute, 6 * time.Minute, 12 * t
 // Pause keeps an offer from being used for a time after a failure. One that pauses already is left alone: several nodes of
 // one launch count once.
 func (x *Leases) Pause(now cluster.Instant, offer cluster.OfferKey, how Failure, why string) {
-	p := cluster.OfferPause{Offer: offer, Since: now}
+	p := cluster.OfferPause{Offer: offer, Since: now, Capacity: how == NoCapacity}
 	if old, known := x.pauses.Get(offer); known {
 		if old.Until > now {
 			return
 		}
-		p.Since, p.Failures = old.Since, old.Failures
+		if p.Failures = old.Failures; old.Capacity == p.Capacity {
+			p.Since = old.Since
+		}
 	}
 	p.Failures++
 	pause := capacityPauses[min(int(p.Failures), len(capacityPauses))-1]
