@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/internal/state/leases"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -56,10 +58,7 @@ func (s *State) launch(c *cluster.Launch, planned uint64) string {
 	case j.Hold != cluster.NotHeld:
 		return "the job is held"
 	}
-	if a, _ := s.arrays.Get(j.Array); j.Array != 0 && j.Spec.ArrayLimit > 0 && a.holding+s.leasedElements(j.Array) >= j.Spec.ArrayLimit {
-		return fmt.Sprintf("%d elements of its array run or wait for leased nodes: no more may run at once", j.Spec.ArrayLimit)
-	}
-	if why := s.leases.Refused(s.leaseEnv(), c, j, s.active); why != "" {
+	if why := cmp.Or(s.arrayFull(j), s.leases.Refused(s.leaseEnv(), c, j, s.active)); why != "" {
 		s.leases.Refuse(s.leaseEnv(), c.Job, why)
 		return why
 	}
@@ -68,14 +67,24 @@ func (s *State) launch(c *cluster.Launch, planned uint64) string {
 	return ""
 }
 
-// leasedElements returns how many elements of an array wait for leased nodes. O(such jobs × log n).
-func (s *State) leasedElements(array cluster.JobID) (n int32) {
+// arrayFull says that as many other elements of a job's array as may run at once run or wait for leased nodes; "" if fewer do.
+// O(jobs that wait for leases × log n).
+func (s *State) arrayFull(j *cluster.Job) string {
+	limit := j.Spec.ArrayLimit
+	if j.Array == 0 || limit == 0 {
+		return ""
+	}
+	a, _ := s.arrays.Get(j.Array)
+	n := a.holding
 	for id := range s.leases.Waiting() {
-		if j, waits := s.pending.Get(id); waits && j.Array == array {
+		if other, waits := s.pending.Get(id); waits && other.Array == j.Array && id != j.ID {
 			n++
 		}
 	}
-	return n
+	if n < limit {
+		return ""
+	}
+	return fmt.Sprintf("%d elements of its array run or wait for leased nodes, and %d may run at once", n, limit)
 }
 
 // leasedElsewhere returns why a job that runs until an instant may not use a node because of its lease; "" if it may.
@@ -258,6 +267,13 @@ func (s *State) joinLeased(l *cluster.Lease, n *cluster.Node) {
 		s.putLease(s.leaseEnv().Ended(l, why))
 		return
 	}
+	j, waits := s.pending.Get(l.For)
+	if waits && s.now.Add(j.Spec.TimeLimit+eligible.Grace(s.policy)) > l.Expires {
+		why := n.Name + " joined too late for its job"
+		s.leases.Pause(s.now, l.Offer.Key(), leases.NeverJoined, why)
+		s.putLease(s.leaseEnv().Ended(l, why))
+		return
+	}
 	s.putLease(s.leaseEnv().Joined(l))
 }
 
@@ -283,7 +299,7 @@ func (s *State) followLeases(old, j *cluster.Job) {
 	if s.leases.Len() == 0 || old == nil {
 		return
 	}
-	if j.State != cluster.Pending || j.Hold != cluster.NotHeld || !j.Spec.Burst.On() {
+	if j.State != cluster.Pending || j.Hold != cluster.NotHeld || !j.Spec.Burst.On() || max(j.Eligible, j.Spec.Begin) > s.now || needsOther(old.Spec, j.Spec) {
 		s.freeLeases(j)
 	}
 	if old.Alloc == j.Alloc && old.State.HasAllocation() == j.State.HasAllocation() {
@@ -301,6 +317,18 @@ func (s *State) followLeases(old, j *cluster.Job) {
 	}
 }
 
+// needsOther reports whether a change of a specification touches what leases were made for.
+func needsOther(old, now *cluster.JobSpec) bool {
+	if old == now {
+		return false
+	}
+	a, b := &old.Request, &now.Request
+	return old.Account != now.Account || old.QOS != now.QOS || longer(now.TimeLimit, old.TimeLimit) || old.Reservation != now.Reservation ||
+		!slices.Equal(old.AllPartitions(), now.AllPartitions()) || !slices.Equal(old.Depends, now.Depends) ||
+		a.Nodes != b.Nodes || a.GPUsPerNode != b.GPUsPerNode || a.GPUs != b.GPUs || !slices.Equal(a.NodeList, b.NodeList) ||
+		!slices.Equal(a.Features, b.Features) || a.MemPerNode != b.MemPerNode || a.MemPerCPU != b.MemPerCPU || a.MemPerGPU != b.MemPerGPU
+}
+
 // freeLeases ends the wait of leases for a job that no longer waits for their nodes.
 func (s *State) freeLeases(j *cluster.Job) {
 	why := "job " + j.Ref().String() + " no longer waits for it"
@@ -314,7 +342,11 @@ func (s *State) freeLeases(j *cluster.Job) {
 	}
 }
 
-// followUse keeps a lease in step with the use of its node.
+// farReclaim is the time before the deadline of a reclaim notice within which an idle instance is left to the cloud.
+const farReclaim = 5 * time.Minute
+
+// followUse keeps a lease in step with the use of its node. A node that has no job and takes none ends, unless the cloud ends
+// it soon.
 func (s *State) followUse(id cluster.LeaseID) {
 	l, known := s.leases.Get(id)
 	if !known {
@@ -328,7 +360,7 @@ func (s *State) followUse(id cluster.LeaseID) {
 		s.putLease(s.leaseEnv().Busy(l))
 	case l.Usable() && !busy && l.IdleSince == 0:
 		s.putLease(s.leaseEnv().Idle(l))
-	case l.State == cluster.LeaseDraining && !busy && l.Reclaim == 0:
+	case l.State == cluster.LeaseDraining && !busy && (l.Reclaim == 0 || l.Reclaim > s.now.Add(farReclaim)):
 		s.putLease(s.leaseEnv().Ended(l, ""))
 	}
 }
@@ -356,6 +388,7 @@ func (s *State) leaseDead(node string) {
 // tickLeases applies the deadlines of leases.
 func (s *State) tickLeases() {
 	s.leases.Forget(s.now, tickForget)
+	s.freeUnusable()
 	var planned map[string][]*cluster.Job
 	for _, due := range s.leases.Due(s.now, tickLeases) {
 		l, known := s.leases.Get(due.ID)
@@ -384,6 +417,35 @@ func (s *State) tickLeases() {
 	}
 }
 
+// faultPatience is how long the node of a lease may report a fault before the job that it was leased for no longer waits for
+// it.
+const faultPatience = 2 * time.Minute
+
+// freeUnusable ends the wait of jobs for leased nodes that have joined and cannot take them: their nodes are drained, or have
+// had a fault for some time. O(jobs that wait for leases × log n).
+func (s *State) freeUnusable() {
+	for _, id := range slices.Collect(s.leases.Waiting()) {
+		for _, l := range s.leases.HeldFor(id) {
+			n, known := s.nodes.Get(l.ID.NodeName())
+			if now, _ := s.leases.Get(l.ID); !known || now == nil || now.For != id || !now.Usable() {
+				continue
+			}
+			if n.Drain || n.Fault != "" && n.FaultSince.Add(faultPatience) <= s.now {
+				s.freeLaunch(l)
+			}
+		}
+	}
+}
+
+// freeLaunch ends the wait of a job for a leased node, and with it for the others of the launch, which are too few.
+func (s *State) freeLaunch(l *cluster.Lease) {
+	for _, other := range s.leases.OfLaunch(l.Launch) {
+		if other.For == l.For && other.For != 0 {
+			s.storeLease(s.leaseEnv().Freed(other, "node "+l.ID.NodeName()+" of the same launch takes no jobs"))
+		}
+	}
+}
+
 // maxBurstStarts bounds the jobs of an account that are compared with an idle node.
 const maxBurstStarts = 100
 
@@ -408,7 +470,7 @@ func (s *State) burstStarts() map[string][]*cluster.Job {
 func (s *State) needed(l *cluster.Lease, jobs []*cluster.Job, until cluster.Instant) bool {
 	n, known := s.nodes.Get(l.ID.NodeName())
 	part, cloud := s.policy.Cloud()
-	if !known || !cloud {
+	if !known || !cloud || !n.Usable() {
 		return false
 	}
 	for _, j := range jobs {

@@ -20,6 +20,7 @@ func (s *State) takeBack(l *cluster.Lease) {
 			s.put(old, &j)
 		}
 	}
+	s.followUse(l.ID)
 }
 
 // noticeReclaim takes a lease back whose node has reported the notice, unless the report has changed the lease.

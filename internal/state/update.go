@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -161,6 +162,9 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made *remakin
 	if refusal := maySet(old, c); refusal != nil {
 		return refusal
 	}
+	if refusal := s.withinLeases(old, c); refusal != nil {
+		return refusal
+	}
 	again, known := made.specs[old.Spec]
 	if !known {
 		changed := changedSpec(old.Spec, c)
@@ -282,6 +286,22 @@ func maySet(old *cluster.Job, c *command.UpdateJobs) *command.Refusal {
 		return command.Refuse(command.Denied, "a negative nice value requires role operator", "use a value of 0 or more")
 	case c.TimeLimit != nil && !waits && !operator && longer(*c.TimeLimit, old.Spec.TimeLimit):
 		return command.Refuse(command.Denied, "a longer time limit for a running job requires role operator", "ask an operator")
+	}
+	return nil
+}
+
+// withinLeases refuses a time limit by which a running job could run longer than the lease of one of its nodes.
+func (s *State) withinLeases(old *cluster.Job, c *command.UpdateJobs) *command.Refusal {
+	if c.TimeLimit == nil || !old.State.HasAllocation() || old.Alloc == nil || !longer(*c.TimeLimit, old.Spec.TimeLimit) {
+		return nil
+	}
+	end := cmp.Or(old.Started, s.now).Add(*c.TimeLimit)
+	for i := range old.Alloc.Nodes {
+		n, _ := s.nodes.Get(old.Alloc.Nodes[i].Node)
+		if n != nil && n.Rental.Until > 0 && (*c.TimeLimit == 0 || end > n.Rental.Until) {
+			until := n.Rental.Until.Time().UTC().Format("2006-01-02 15:04:05")
+			return command.WithHint(command.Refusef(command.Conflict, "job %s runs on %s, whose lease ends at %s UTC", old.Ref(), n.Name, until), "choose a time limit that ends before that")
+		}
 	}
 	return nil
 }

@@ -358,14 +358,17 @@ func (x *Leases) NextDue() cluster.Instant {
 	return cluster.Never
 }
 
-// restoreGap is the number of IDs that a restored cluster leaves out: those of leases since the backup, whose client
-// tokens the cloud knows, must not return.
-const restoreGap = 1_000_000
+// A restored cluster leaves out restoreGap IDs, and as many as seconds have passed since restoreEpoch: those of leases since the
+// backup, whose client tokens the cloud knows, must not return, nor those of an earlier restore of the same backup.
+const (
+	restoreGap   = 1_000_000
+	restoreEpoch = cluster.Instant(1_735_689_600 * time.Second) // 2025-01-01
+)
 
 // Restored prepares the tables of a cluster that was restored from a backup: the times of the states begin again, since
 // the requests and joins of the lost time are not known yet. O(leases × log n).
 func (x *Leases) Restored(e *Env) {
-	x.next += restoreGap
+	x.next += restoreGap + cluster.LeaseID(max(0, e.Now.Sub(restoreEpoch)/time.Second))
 	for _, l := range slices.Collect(x.Live()) {
 		n := *l
 		n.Since = e.Now
