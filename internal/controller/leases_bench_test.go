@@ -62,7 +62,7 @@ func (r *rig) launch() (list []cluster.Instance) {
 func BenchmarkLeaseRounds(b *testing.B) {
 	r := renting(b)
 	cloud := &listedCloud{}
-	l := &leaseLoop{term: &term{Controller: r.Controller, ctx: b.Context()}, cloud: cloud, absent: map[string]cluster.Instant{}}
+	l := &leaseLoop{term: &term{Controller: r.Controller, ctx: b.Context()}, cloud: cloud, absent: map[string]time.Duration{}}
 	l.requests.until = map[cluster.LeaseID]time.Time{}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -85,7 +85,7 @@ func BenchmarkLeaseRounds(b *testing.B) {
 func BenchmarkLeaseRoundSteady(b *testing.B) {
 	r := renting(b)
 	cloud := &listedCloud{instances: r.launch()}
-	l := &leaseLoop{term: &term{Controller: r.Controller, ctx: b.Context()}, cloud: cloud, absent: map[string]cluster.Instant{}}
+	l := &leaseLoop{term: &term{Controller: r.Controller, ctx: b.Context()}, cloud: cloud, absent: map[string]time.Duration{}}
 	l.requests.until = map[cluster.LeaseID]time.Time{}
 	l.round()
 	b.ReportAllocs()
