@@ -135,6 +135,9 @@ func (a *asking) run(name string) error {
 	if data, err = savedState(data); err != nil {
 		return noSnapshot(name, err)
 	}
+	if a.saves.every != 0 && (a.offers != "" || a.prices != "") {
+		return &ui.UsageError{Problem: "--checkpoint-every cannot be combined with --burst", Advice: "run gsim what-if once for each"}
+	}
 	if a.saves.every != 0 {
 		return a.writeCheckpointCosts(name, data)
 	}

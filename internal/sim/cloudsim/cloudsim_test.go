@@ -9,6 +9,7 @@ import (
 
 	"github.com/greylag/greylag/internal/sim"
 	"github.com/greylag/greylag/internal/sim/trace"
+	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -162,5 +163,33 @@ func TestNeverStarts(t *testing.T) {
 	}
 	if s := &rows[0].Summary; s.Ended != 1 || s.Never != 1 {
 		t.Errorf("%d jobs ended, %d never started, %d were refused", s.Ended, s.Never, s.Refused)
+	}
+}
+
+// TestNodesThatNeverJoin: a job for which nodes are leased again and again, of which none joins, does not keep the simulation from
+// ending.
+func TestNodesThatNeverJoin(t *testing.T) {
+	f, err := sim.Uniform(1, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := EightProcessors()
+	kinds[0].Offer.Boot, kinds[0].BootMin = time.Hour, time.Hour
+	p, jobs := EqualJobs(policy(), workload(1, 1))
+	p = WithCloud(p)
+	jobs = bursting(jobs, p)
+	only := *jobs[0].Spec
+	only.Burst.Mode, only.Partition, only.OtherPartitions = cluster.BurstOnly, CloudPartition, nil
+	jobs[0].Spec = &only
+	v := sim.NewVirtual(state.New(), sim.Epoch, false)
+	if err := v.Assemble(f, p); err != nil {
+		t.Fatal(err)
+	}
+	x := newReplay(v, jobs, &Options{Kinds: kinds, Seed: 1}, sim.Options{})
+	if err := x.run(); err != nil {
+		t.Fatal(err)
+	}
+	if s := sim.Summarise(x.outcome(f)); s.Never != 1 || s.Cloud.Leases < manyLaunches {
+		t.Errorf("%d jobs never started, %d leases", s.Never, s.Cloud.Leases)
 	}
 }

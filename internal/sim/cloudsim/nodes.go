@@ -12,14 +12,19 @@ import (
 func (x *replay) Before(uint64, cluster.Instant, command.Command) {}
 
 // After has the nodes of the jobs that a command changed do what is wanted of them.
-func (x *replay) After(_ command.Command, _ command.Result, e *state.Effects) error {
+func (x *replay) After(c command.Command, _ command.Result, e *state.Effects) error {
+	if p, is := c.(*command.CommitPlan); is {
+		x.launches += len(p.Plan.Launches)
+	}
 	for i := range e.Changed {
 		ch := &e.Changed[i]
 		if ch.Kind != state.JobChanged || ch.New == nil {
 			continue
 		}
 		if at, known := x.ResultOf[ch.Job]; known {
-			x.changed = x.Now
+			if x.changed = x.Now; ch.Old == nil || ch.Old.State != ch.New.State {
+				x.moved, x.launches = x.Now, 0
+			}
 			x.follow(at, ch.Old, ch.New)
 		}
 	}

@@ -32,11 +32,14 @@ type replay struct {
 	absent  map[string]time.Duration // see instances.Sets
 	seen    uint64                   // the number of commands before the last passes
 	changed cluster.Instant          // when a job last did
-	leases  bool                     // there are some that are not GONE
-	pausing map[cluster.JobID]cluster.Instant
-	plain   []sim.Job // as the workload has them: those that no offer suits run on the site alone
-	reports []task    // to be sent once the present command is over
-	summary sim.CloudSummary
+	moved   cluster.Instant          // when the state of a job last changed
+	// launches is how many launches were committed since then.
+	launches int
+	leases   bool // there are some that are not GONE
+	pausing  map[cluster.JobID]cluster.Instant
+	plain    []sim.Job // as the workload has them: those that no offer suits run on the site alone
+	reports  []task    // to be sent once the present command is over
+	summary  sim.CloudSummary
 }
 
 // task is a task whose node reports a new phase.
@@ -154,11 +157,19 @@ func (x *replay) run() error {
 // the cloud can still change.
 const patience = 14 * 24 * time.Hour
 
-// stuck reports whether the pending jobs never start.
+// manyLaunches is the number of launches in vain after which the jobs are considered unable to start.
+const manyLaunches = 100
+
+// stuck reports whether the pending jobs never start: nothing can change for them, or their nodes never join.
 func (x *replay) stuck() bool {
 	view := x.State.Peek()
-	return x.Next == len(x.Jobs) && !x.leases && x.Wake == cluster.Never && view.NextDue() == cluster.Never &&
-		int(view.Counts().ByState[cluster.Pending]) == len(x.ResultOf) && x.Now.Sub(x.changed) > patience
+	if x.Next < len(x.Jobs) || int(view.Counts().ByState[cluster.Pending]) < len(x.ResultOf) {
+		return false
+	}
+	if x.launches >= manyLaunches && x.Now.Sub(x.moved) > patience {
+		return true
+	}
+	return !x.leases && x.Wake == cluster.Never && view.NextDue() == cluster.Never && x.Now.Sub(x.changed) > patience
 }
 
 // nextInstant returns the next instant with an event; or cluster.Never.
