@@ -166,7 +166,7 @@ func TestNeverStarts(t *testing.T) {
 	}
 }
 
-// TestNodesThatNeverJoin: a job for which nodes are leased again and again, of which none joins, does not keep the simulation from
+// TestNodesThatNeverJoin: a job whose leased nodes never join does not keep the simulation from
 // ending.
 func TestNodesThatNeverJoin(t *testing.T) {
 	f, err := sim.Uniform(1, 8)

@@ -157,7 +157,7 @@ func (x *replay) run() error {
 // the cloud can still change.
 const patience = 14 * 24 * time.Hour
 
-// manyLaunches is the number of launches in vain after which the jobs are considered unable to start.
+// manyLaunches is the number of launches without effect after which the jobs are considered unable to start.
 const manyLaunches = 100
 
 // stuck reports whether the pending jobs never start: nothing can change for them, or their nodes never join.

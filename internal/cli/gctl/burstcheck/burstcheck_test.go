@@ -35,7 +35,7 @@ func TestCheckPrintsEachRule(t *testing.T) {
 	}
 	cloud := "FAKE_CLOUD=" + t.TempDir()
 	out, complaints, err := gctl(t, false, "y\n", "--environment", cloud, example)
-	if err != nil || strings.Count(out, "\n") != 19 || strings.Count(out, "\nok      ") != 18 || !strings.Contains(out, "ok      terminate again is no error\n") {
+	if err != nil || strings.Count(out, "\n") != 20 || strings.Count(out, "\nok      ") != 19 || !strings.Contains(out, "ok      terminate again is no error\n") {
 		t.Errorf("%v\n%s%s", err, out, complaints)
 	}
 	page, bad := os.ReadFile("../../../../docs/burst-provider.md")
@@ -62,7 +62,7 @@ func TestCheckPrintsEachRule(t *testing.T) {
 	}
 	var results []checkResult
 	out, complaints, err = gctl(t, true, "", "--config", config, "--yes", "--offer", "gpu8/r1")
-	if bad := json.Unmarshal([]byte(out), &results); err != nil || bad != nil || len(results) != 19 || !results[18].OK {
+	if bad := json.Unmarshal([]byte(out), &results); err != nil || bad != nil || len(results) != 20 || !results[19].OK {
 		t.Errorf("JSON: %v, %v\n%s%s", err, bad, out, complaints)
 	}
 }
