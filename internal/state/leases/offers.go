@@ -20,8 +20,11 @@ const (
 	certain      = int32(1_000_000)       // a probability of 1, in millionths
 )
 
-// SetOffers replaces the offers: those that are not reported keep their last price for a day. An offer with a fault, such
-// as a price of 0, is kept without a price: it is never used. One without a key is left out.
+// unlisted is the fault of an offer that the newest answer of the provider does not have.
+const unlisted = "the provider no longer lists it"
+
+// SetOffers replaces the offers. Those that are not reported are not used, and are shown for a day. An offer with a fault,
+// such as a price of 0, is kept without a price: it is never used. One without a key is left out.
 func (x *Leases) SetOffers(e *Env, c *command.SetOffers) {
 	now := e.Now
 	reported := make(map[cluster.OfferKey]struct{}, len(c.Offers))
@@ -44,8 +47,12 @@ func (x *Leases) SetOffers(e *Env, c *command.SetOffers) {
 	}
 	all := x.offers.Map.Clone()
 	for key, o := range all.All() {
-		if _, is := reported[key]; !is && (o.PricedAt.Add(keptOffer) <= now || x.offers.Len() > maxOffers) {
+		switch _, is := reported[key]; {
+		case is:
+		case o.PricedAt.Add(keptOffer) <= now || x.offers.Len() > maxOffers:
 			x.offers.Delete(key)
+		case o.Fault == "":
+			x.offers.Set(key, &cluster.Offer{Name: o.Name, Market: o.Market, Region: o.Region, Type: o.Type, PricedAt: o.PricedAt, Fault: unlisted})
 		}
 	}
 }
