@@ -333,7 +333,7 @@ func (p *Pass) spareExtra(e *Entry, extra []*extraNode) {
 		var s backfill.Start
 		choice, ok := 0, false
 		p.bookings.Profile.Hide(w, e.At, e.Shares)
-		p.bookings.Profile.Kept(kept, e.At, e.At.Add(w.Lasts), func() { s, choice, ok = p.bookings.Find(e.Class, e.At, e.At+1) })
+		p.bookings.Profile.Kept(kept, e.At, e.At.Add(w.Lasts), func() { s, choice, ok = p.bookings.findElsewhere(e) })
 		p.bookings.Profile.Show(w, e.At, e.Shares)
 		if !ok || choice%2 != e.Choice%2 {
 			needed = append(needed, x)

@@ -304,7 +304,7 @@ func (p *Pass) leaveAvoided(e *Entry) {
 	}
 	w := e.Class.want(e.Choice)
 	p.bookings.Profile.Hide(w, e.At, e.Shares)
-	start, choice, ok := p.bookings.Find(e.Class, e.At, e.At+1)
+	start, choice, ok := p.bookings.findElsewhere(e)
 	p.bookings.Profile.Show(w, e.At, e.Shares)
 	if ok && choice%2 == e.Choice%2 && !slices.ContainsFunc(start.Shares, avoided) {
 		p.move(e, start, choice)

@@ -123,7 +123,7 @@ func (p *Pass) keep(e *Entry, promise *cluster.Promise, prior *priorPlan, slips 
 		e.Broken = p.BrokenReason(e, promise)
 	}
 	if !ok && slips {
-		s, choice, ok = p.bookings.Find(e.Class, max(promise.At, p.Snap.Now), cluster.Never)
+		s, choice, ok = p.bookings.findPromised(e.Class, max(promise.At, p.Snap.Now), cluster.Never)
 	}
 	if ok {
 		p.keepAt(e, promise, s, choice)
@@ -141,7 +141,7 @@ func (p *Pass) keepAt(e *Entry, promise *cluster.Promise, s backfill.Start, choi
 func (p *Pass) near(e *Entry, promise *cluster.Promise, prior *priorPlan) (backfill.Start, int, bool) {
 	s, choice, ok := p.samePlace(e, promise, prior)
 	if !ok {
-		s, choice, ok = p.bookings.Find(e.Class, max(promise.At, p.Snap.Now), promise.At.Add(Leeway)+1)
+		s, choice, ok = p.bookings.findPromised(e.Class, max(promise.At, p.Snap.Now), promise.At.Add(Leeway)+1)
 	}
 	return s, choice, ok
 }
@@ -158,7 +158,7 @@ func (p *Pass) samePlace(e *Entry, promise *cluster.Promise, prior *priorPlan) (
 		return s, choice, true
 	}
 	at = max(at, p.Snap.Now)
-	return p.bookings.Find(e.Class, at, at+1)
+	return p.bookings.findPromised(e.Class, at, at+1)
 }
 
 // kept returns the start that a promise names, if its hosts still have what the job needs: from the pools

@@ -26,6 +26,20 @@ func (b *Bookings) Find(c *Class, from, before cluster.Instant) (backfill.Start,
 	return b.find(c, from, before, (*backfill.Profile).Search)
 }
 
+// findPromised is Find for a promised start: on leased nodes only if the job can start there now, since the cloud may
+// reclaim them.
+func (b *Bookings) findPromised(c *Class, from, before cluster.Instant) (backfill.Start, int, bool) {
+	return b.findWithin(c, from, limit{before, before}, b.Profile.Now()+1, (*backfill.Profile).Search)
+}
+
+// findElsewhere returns another start of a planned job at the same time.
+func (b *Bookings) findElsewhere(e *Entry) (backfill.Start, int, bool) {
+	if e.Promised {
+		return b.findPromised(e.Class, e.At, e.At+1)
+	}
+	return b.Find(e.Class, e.At, e.At+1)
+}
+
 // find returns the earliest start of a class: in the partition named first among equally early ones,
 // and with the requested locality if that costs no more than the switch wait.
 func (b *Bookings) find(c *Class, from, before cluster.Instant, look searcher) (backfill.Start, int, bool) {

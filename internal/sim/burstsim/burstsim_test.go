@@ -42,3 +42,12 @@ func TestSeeds(t *testing.T) {
 		t.Errorf("a kind of event never happened: %+v", sum)
 	}
 }
+
+// TestPromisesStayOnTheSite runs a seed in which a promise, whose nodes an elastic job holds for longer, could be kept later on a
+// leased node, but only until another job takes that.
+func TestPromisesStayOnTheSite(t *testing.T) {
+	t.Parallel()
+	if _, err := Run(288); err != nil {
+		t.Error(err)
+	}
+}
